@@ -3,6 +3,8 @@
 On a port of its own, guarded by ``Authorization: Bearer <key>`` when the engine was started with admin keys.
 """
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LONGEST_QUEUE_MILLISECONDS = 86_400_000
@@ -27,6 +29,22 @@ class LiveConfig(BaseModel):
         default=0, ge=0, description="a request that would wait longer than this is refused with 503; 0: none is"
     )
     draining: bool = Field(description="true once the engine admits no more requests")
+
+
+class LoadLoraAdapter(BaseModel):
+    """Body of ``POST /v1/load_lora_adapter``, as vLLM's."""
+
+    lora_name: str = Field(description="what clients name as their model")
+    lora_path: str = Field(description="folder that PEFT wrote, or its file of weights, where the engine runs")
+    load_inplace: bool = Field(default=False, description="whether a name that is there already gets this adapter")
+    is_3d_lora_weight: Literal[False] = Field(default=False, description="of experts, which have no adapters")
+
+
+class UnloadLoraAdapter(BaseModel):
+    """Body of ``POST /v1/unload_lora_adapter``, as vLLM's."""
+
+    lora_name: str
+    lora_int_id: int | None = Field(default=None, description="ignored: names are enough")
 
 
 class LiveConfigPatch(BaseModel):

@@ -126,6 +126,17 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("text_pieces", "gauge", "Pieces of text that are cached, as gateways read them."),
     Metric("text_chain_readers", "gauge", "Gateways that read which text is cached."),
     Metric("text_pieces_reported", "counter", "Pieces of text reported to gateways as cached or gone."),
+    Metric("adapter_resident_bytes", "gauge", "Memory of adapters, those that only running requests hold included."),
+    Metric("adapter_loads", "counter", "Adapters read from their files."),
+    Metric("adapter_evictions", "counter", "Adapters evicted for others."),
+    Metric("adapter_waits", "counter", "Requests that waited for their adapter to be read."),
+    Metric(
+        "lora_requests_info",
+        "gauge",
+        "When the labels were so: most adapters in memory, and those of running and of waiting requests.",
+        "vllm:lora_requests_info",
+        ("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
+    ),
     Metric("requests", "counter", "Requests admitted to the queue."),
     Metric("requests_finished", "counter", "Ended requests by reason.", "vllm:request_success", ("finished_reason",)),
     Metric(

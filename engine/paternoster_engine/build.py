@@ -3,6 +3,7 @@
 import logging
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,6 +24,7 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits, scheduler_config, who_proposes
+from paternoster_engine.model.adapters.lora_adapter import open_adapter
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.config import ModelConfig, ModelDescription
@@ -66,6 +68,8 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     timer.record_end(StartPart.DOWNLOAD)
     # Other ranks open what was found here: an address may lead elsewhere later, and is not theirs to fetch.
     args = args.model_copy(update={"model": source.path.as_uri()})
+    if args.max_adapter_memory and (is_encoder(source) or is_embedder(args, source)):
+        raise ModelError(f"max_adapter_memory is {args.max_adapter_memory}: must be 0 for vectors of texts")
     if args.draft_model is not None and (is_encoder(source) or is_embedder(args, source)):
         raise ModelError("speculative is 'draft': must be 'auto' or 'off' for vectors of texts")
     if is_encoder(source):
@@ -138,7 +142,9 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         str(kv_dtype).removeprefix("torch."),
         shape.num_groups,
     )
-    return Engine(scheduler, runner), tokenizer, replace(config, sampling_defaults=defaults)
+    opens = partial(open_adapter, config=config, dtype=dtype, device=device) if args.max_adapter_memory else None
+    engine = Engine(scheduler, runner, open_adapter=opens)
+    return engine, tokenizer, replace(config, sampling_defaults=defaults)
 
 
 def _build_tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
@@ -233,7 +239,8 @@ def build_runner(
         return eager
     # Kernels are compiled, and the largest step is known to fit, before the first request.
     warm_up(eager, scheduling, len(model.config.layer_groups))
-    if workers is not None:
+    if workers is not None or args.max_adapter_memory:
+        # No captured graph has rows with adapters.
         return eager
     return GraphRunner(eager, model, cache, args.max_num_seqs, scheduling.max_model_len)
 
@@ -251,7 +258,8 @@ def uses_overlap(args: EngineArgs, device: torch.device) -> bool:
 
     A CPU is as busy planning as it is computing: it gained nothing there (benchmarks/engine/results.md, "Overlap").
     """
-    return device.type == "cuda" and args.preemption == "recompute" and args.tensor_parallel_size == 1
+    graphs = args.tensor_parallel_size == 1 and not args.max_adapter_memory
+    return device.type == "cuda" and args.preemption == "recompute" and graphs
 
 
 def _checked_host_blocks(args: EngineArgs, shape: KVPoolShape) -> int:

@@ -4,11 +4,13 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from paternoster_engine.core.batch import Batch, StepOutput, StepResult
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
+from paternoster_engine.model.adapters.lora_adapter import OpenAdapter
 from paternoster_engine.runner.protocol import Runner, RunnerStep
 from paternoster_engine.stall_limit import StallLimit
 from paternoster_engine.step_pace import StepPace
@@ -35,8 +37,16 @@ class Engine:
     :meth:`step` then gives the tokens of the step that the call before began.
     """
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        clock: Callable[[], float] = time.monotonic,
+        open_adapter: Callable[[Path, int], OpenAdapter] | None = None,
+    ) -> None:
+        """``open_adapter``: of a path and the bytes that it may take; None where no request has an adapter."""
         self.scheduler = scheduler
+        self.open_adapter = open_adapter
         self.seconds = StageSeconds()
         self.runner = runner
         self._clock = clock

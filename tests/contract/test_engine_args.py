@@ -112,6 +112,10 @@ def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
             ["--speculative", "draft", "--draft-model", "package://d", "--tensor-parallel-size", "2"],
             ["tensor_parallel_size is 2", "must be 1", "speculative 'draft'"],
         ),
+        (
+            ["--max-adapter-memory", "1Gi", "--tensor-parallel-size", "2"],
+            ["max_adapter_memory is 1073741824", "must be 0", "tensor_parallel_size 2"],
+        ),
         (["--max-batched-tokens", "8"], ["max_batched_tokens is 8", "max_num_seqs", "64"]),
     ],
 )

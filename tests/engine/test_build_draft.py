@@ -125,3 +125,5 @@ def test_some_models_have_none(tmp_path: Path) -> None:
         build_engine(args(windowed, model))
     with pytest.raises(ModelError, match="speculative is 'draft': must be 'auto' or 'off' for vectors of texts"):
         build_engine(args(model, model, task="embed"))
+    with pytest.raises(ModelError, match="max_adapter_memory is 1: must be 0 for vectors of texts"):
+        build_engine(EngineArgs(model=model, task="embed", max_adapter_memory=1))

@@ -28,6 +28,12 @@ ADMIN_DRAIN = "/admin/drain"
 ADMIN_RESET_PREFIX_CACHE = "/admin/reset-prefix-cache"
 """POST: forget every cached block that no request holds."""
 
+LOAD_LORA_ADAPTER = "/v1/load_lora_adapter"
+"""POST, on the admin port: load an adapter under a name, as vLLM."""
+
+UNLOAD_LORA_ADAPTER = "/v1/unload_lora_adapter"
+"""POST, on the admin port: take the name away."""
+
 ROUTES = "/routes"
 """The operator's routing table (:class:`paternoster_contract.routing.RoutingTable`)."""
 

@@ -98,6 +98,8 @@ ROUTES = (
     _admin_route("POST", paths.ADMIN_DRAIN, "admits no more; what runs is finished"),
     _admin_route("DELETE", paths.ADMIN_DRAIN, "admits again"),
     _admin_route("POST", paths.ADMIN_RESET_PREFIX_CACHE, "forgets cached blocks that no request holds"),
+    _admin_route("POST", paths.LOAD_LORA_ADAPTER, "loads an adapter, which is a model from then on; as vLLM"),
+    _admin_route("POST", paths.UNLOAD_LORA_ADAPTER, "unloads it; requests that run go on with it"),
 )
 
 PROBES = frozenset(route.path for route in ROUTES if route.kind is Kind.PROBE)

@@ -44,6 +44,15 @@ class EngineArgs(ModelSettings, ServerSettings, CapacitySettings, MemorySettings
         return self
 
     @model_validator(mode="after")
+    def _check_adapters(self) -> Self:
+        if self.max_adapter_memory and self.tensor_parallel_size > 1:
+            raise ValueError(
+                f"max_adapter_memory is {self.max_adapter_memory}: must be 0 with tensor_parallel_size "
+                f"{self.tensor_parallel_size}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_draft(self) -> Self:
         drafts = self.speculative == "draft"
         if drafts and self.draft_model is None:

@@ -92,6 +92,12 @@ class MemorySettings(KVCacheSettings):
     watermark_percent: Annotated[int, SpecField("engine.memory.watermarkPercent"),
         OtherEngines(Translation("watermark", lambda percent: f"{percent / 100:g}", always=True))] = Field(
         default=1, ge=0, le=50, description="Share of the KV pool kept free when admitting.")
+    max_adapter_memory: Annotated[Bytes,
+        SpecField("engine.memory.maxAdapterMemory", "Memory for adapters (LoRA) of each engine; 0 for none.",
+                  Quantity | None, default=None, to_setting=_count_bytes),
+        OtherEngines(refuse_rest("vLLM counts adapters: use engine.runtime.args, as --max-loras"),
+                     refuse_rest("SGLang counts adapters: use engine.runtime.args, as --max-loras-per-batch"))] = Field(
+        default=0, ge=0, description="bytes that adapters (LoRA) may take, or a quantity such as 1Gi; 0 for none")
     swap_memory: Annotated[Bytes,
         SpecField("engine.memory.swapMemory", "Memory of the host to swap to.", ByteQuantity, default="256Mi",
                   to_setting=_count_bytes),

@@ -10,7 +10,7 @@ from paternoster_engine.core.text_piece import TextPiece
 
 
 class RequestAdapter(Protocol):
-    """What is added to the model for a request's rows. The runner knows how; here it is carried alone."""
+    """What is added to the model for a request's rows. Only the runner applies it."""
 
     @property
     def digest(self) -> bytes:
@@ -40,7 +40,7 @@ class RequestSpec:
     cache_scope: bytes = b""
     """Prefix-cache blocks are found by requests of the same scope alone; empty, or a digest of 16 bytes."""
     adapter: RequestAdapter | None = None
-    """Of all its rows; whoever sets it has its digest in ``cache_scope``. None for the model as it is."""
+    """Of all its rows, with its digest in ``cache_scope``; None for the model as it is."""
     deadline: float | None = None
     """Time after which the request is no longer worth a prefill."""
     text_pieces: Sequence[TextPiece] = ()

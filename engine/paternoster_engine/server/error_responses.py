@@ -27,6 +27,7 @@ from paternoster_engine.server.access.identity import tenant_of
 from paternoster_engine.server.bodies.invalid_fields import describe_errors
 from paternoster_engine.server.errors import (
     MAX_SHOWN,
+    AdapterUnavailable,
     ClientGone,
     CorruptedOutput,
     DeadlineExceeded,
@@ -35,6 +36,7 @@ from paternoster_engine.server.errors import (
     EngineEnding,
     GrammarTooComplex,
     HandOverRequired,
+    InvalidAdapter,
     InvalidValue,
     Loading,
     NothingAllowed,
@@ -77,11 +79,14 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     TooManySequences: ErrorResponse(400, "BadRequestError"),
     ChatTemplateError: ErrorResponse(400, "BadRequestError", "messages"),
     InvalidValue: ErrorResponse(400, "BadRequestError"),
+    # As vLLM has it.
+    InvalidAdapter: ErrorResponse(400, "InvalidUserInput"),
     WrongTask: ErrorResponse(400, "BadRequestError", "model"),
     GrammarTooComplex: ErrorResponse(400, "BadRequestError"),
     NothingAllowed: ErrorResponse(400, "BadRequestError"),
     JsonTooLarge: ErrorResponse(400, "BadRequestError"),
     UnknownModel: ErrorResponse(404, "NotFoundError", "model", code=MODEL_NOT_FOUND),
+    AdapterUnavailable: ErrorResponse(503, "ServiceUnavailableError", "model"),
     Ending: ErrorResponse(409, "ConflictError"),
     OtherNumerics: ErrorResponse(412, "PreconditionFailedError"),
     ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),

@@ -9,6 +9,13 @@ class UnknownModel(LookupError):
         super().__init__(f"The model `{model[:MAX_SHOWN]}` does not exist.")
 
 
+class AdapterUnavailable(RuntimeError):
+    """An adapter that was evicted cannot be read again."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"The adapter `{name[:MAX_SHOWN]}` cannot be used: {why}")
+
+
 class WrongTask(ValueError):
     """The model does not do what the route does: it embeds or generates only."""
 
@@ -23,6 +30,10 @@ class InvalidValue(ValueError):
         super().__init__(message)
         self.field = field
         self.other = other
+
+
+class InvalidAdapter(InvalidValue):
+    """An adapter that cannot be loaded."""
 
 
 class Loading(RuntimeError):

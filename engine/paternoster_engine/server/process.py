@@ -25,6 +25,7 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelDescription
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import TenantRules
+from paternoster_engine.server.adapters import AdapterStore
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.generation.answer_decoder import AnswerDecoder
 from paternoster_engine.server.generation.prompt_encoder import PromptEncoder
@@ -160,6 +161,9 @@ class EngineProcess:
         loop = EngineLoop(engine, histograms, publish_events=self._start_kv_events(engine), publish_texts=publish_texts)
         if chains is not None:
             chains.on_read = loop.record_texts
+        adapters = None
+        if model.pooling is None:
+            adapters = AdapterStore(engine.open_adapter, self._args.max_adapter_memory, self._args.names_for_clients)
         registry = process_registry()
         collector = EngineCollector(
             loop,
@@ -169,6 +173,7 @@ class EngineProcess:
             vllm_aliases=self._args.vllm_metrics,
             memory=self._args,
             text_chains=chains,
+            adapters=adapters,
         )
         registry.register(collector)
         loop.start()
@@ -183,6 +188,7 @@ class EngineProcess:
             registry,
             text_chains=chains,
             aliases=tuple(aliases),
+            adapters=adapters,
             start_seconds=timer.seconds,
             fingerprint=compute_fingerprint(self._args, model),
             pooling=model.pooling,

@@ -1,11 +1,20 @@
 """What the operator may change while the engine runs."""
 
-from paternoster_contract.admin import LiveConfig, LiveConfigPatch, ResetPrefixCacheResult
+from fastapi.responses import PlainTextResponse
+
+from paternoster_contract.admin import (
+    LiveConfig,
+    LiveConfigPatch,
+    LoadLoraAdapter,
+    ResetPrefixCacheResult,
+    UnloadLoraAdapter,
+)
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineState
+from paternoster_engine.server.adapters import AdapterStore
 from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.dependencies import State
-from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.errors import InvalidValue, WrongTask
 from paternoster_engine.server.state import ServerState
 
 router = new_router()
@@ -59,6 +68,28 @@ async def resume_admission(state: State) -> LiveConfig:
 async def reset_prefix_cache(state: State) -> ResetPrefixCacheResult:
     served = state.served
     return ResetPrefixCacheResult(blocks_freed=await served.loop.call_in_loop(served.scheduler.reset_prefix_cache))
+
+
+@router.post(paths.LOAD_LORA_ADAPTER, response_class=PlainTextResponse)
+async def load_lora_adapter(body: LoadLoraAdapter, state: State) -> str:
+    """Answers once the adapter is ready; requests go on meanwhile."""
+    await _adapters(state).load(body.lora_name, body.lora_path, in_place=body.load_inplace)
+    return f"Success: LoRA adapter '{body.lora_name}' added successfully."
+
+
+@router.post(paths.UNLOAD_LORA_ADAPTER, response_class=PlainTextResponse)
+async def unload_lora_adapter(body: UnloadLoraAdapter, state: State) -> str:
+    """Answers once no new request gets the adapter; its memory is freed when the last that has it ends."""
+    await _adapters(state).unload(body.lora_name)
+    return f"Success: LoRA adapter '{body.lora_name}' removed successfully."
+
+
+def _adapters(state: ServerState) -> AdapterStore:
+    """Raises :class:`WrongTask` of a model that embeds."""
+    adapters = state.served.adapters
+    if adapters is None:
+        raise WrongTask("This model has no adapters.")
+    return adapters
 
 
 def _live_config(state: ServerState) -> LiveConfig:

@@ -4,15 +4,17 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prometheus_client import CollectorRegistry
 
 from paternoster_contract.stats import EngineState, StartPart
 from paternoster_contract.stream_journal import StreamId
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.model.adapters.lora_adapter import LoraAdapter
 from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
+from paternoster_engine.server.adapters import AdapterStore, NamedAdapter
 from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel, WrongTask
 from paternoster_engine.server.generation.answer_decoder import AnswerDecoder
 from paternoster_engine.server.generation.prompt_encoder import PromptEncoder
@@ -46,6 +48,10 @@ class ServedModel:
     """Which text is cached, for gateways; None where no gateway may read it."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the engine admits nothing."""
+    adapters: AdapterStore | None = None
+    """Further names, each of the model with an adapter; None where there can be none."""
+    adapter: NamedAdapter | None = None
+    """What a client asked for; None for the model as it is."""
 
     @property
     def records_texts(self) -> bool:
@@ -55,6 +61,19 @@ class ServedModel:
     @property
     def names(self) -> tuple[str, ...]:
         return self.name, *self.aliases
+
+    def with_adapter(self, name: str) -> "ServedModel":
+        """The model with the adapter ``name``, which answers have; raises :class:`UnknownModel`."""
+        if self.adapters is None:
+            raise UnknownModel(name)
+        adapter = self.adapters.find_adapter(name)
+        return replace(self, name=name, fingerprint=adapter.mark_fingerprint(self.fingerprint), adapter=adapter)
+
+    async def acquire_adapter(self) -> LoraAdapter | None:
+        """What a request's rows get, once it is in memory; raises :class:`AdapterUnavailable`."""
+        if self.adapters is None or self.adapter is None:
+            return None
+        return await self.adapters.acquire(self.adapter)
 
     @property
     def scheduler(self) -> Scheduler:
@@ -162,9 +181,7 @@ class ServerState:
     def find_model(self, model: str | None) -> ServedModel:
         """The engine that serves ``model`` (None or empty: the one there is); raises :class:`UnknownModel`."""
         served = self.served
-        if model and model not in served.names:
-            raise UnknownModel(model)
-        return served
+        return served if not model or model in served.names else served.with_adapter(model)
 
     def find_target(self, model: str | None, *, embeds: bool = False) -> ServedModel:
         """The engine for a new request to ``model``, which generates, or ``embeds``.

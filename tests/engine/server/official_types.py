@@ -38,7 +38,7 @@ EVENTS: Mapping[str, Any] = {
     "/v1/responses": ResponseStreamEvent,
     "/v1/messages": anthropic.types.RawMessageStreamEvent,
 }
-WITHOUT = ("/v1/rerank", "/v1/score")
+WITHOUT = ("/v1/rerank", "/v1/score", "/v1/load_lora_adapter", "/v1/unload_lora_adapter")
 """Neither client has these."""
 
 

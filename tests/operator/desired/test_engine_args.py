@@ -56,6 +56,7 @@ ENGINE: dict[str, tuple[dict[str, Any], Any]] = {
     "gpu_memory_utilization": ({"memory": {"gpuUtilizationPercent": 55}}, 0.55),
     "preemption": ({"memory": {"preemption": "swap"}}, "swap"),
     "swap_memory": ({"memory": {"swapMemory": "1Gi"}}, 2**30),
+    "max_adapter_memory": ({"memory": {"maxAdapterMemory": "1Gi"}}, 2**30),
     "max_queued_per_tenant": ({"tenants": {"maxQueued": 5}}, 5),
     "max_running_per_tenant": ({"tenants": {"maxRunning": 6}}, 6),
     "tenant_tokens_per_second": ({"tenants": {"tokensPerSecond": 70}}, 70),

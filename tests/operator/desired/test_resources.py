@@ -27,6 +27,7 @@ def test_the_pool_that_is_counted_is_the_engines() -> None:
         ({"engine": {"kvCacheMemory": "1G"}}, "1978Mi"),
         ({"engine": {"memory": {"swapMemory": "1Gi"}}}, "1536Mi"),
         ({"engine": {"memory": {"preemption": "swap", "swapMemory": "1Gi"}}}, "2560Mi"),
+        ({"engine": {"memory": {"maxAdapterMemory": "1Gi"}}}, "2560Mi"),
         ({"engine": {"kvCacheMemory": "20Gi"}, "resources": {"gpu": {"count": 1}}}, "1024Mi"),
         ({"resources": {"gpu": {"count": 1}}}, "1024Mi"),
     ],

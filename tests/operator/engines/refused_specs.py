@@ -31,6 +31,7 @@ OTHER: dict[str, Any] = {
     "engine.memory.gpuUtilizationPercent": 80,
     "engine.memory.preemption": "swap",
     "engine.memory.swapMemory": "1Gi",
+    "engine.memory.maxAdapterMemory": "1Gi",
     "engine.tenants.maxQueued": 1,
     "engine.tenants.maxRunning": 1,
     "engine.tenants.tokensPerSecond": 1,

@@ -51,7 +51,7 @@ class AdapterConfig:
     """By pattern of modules; as ``alphas``."""
     alphas: Mapping[str, float]
     targets: Callable[[str], bool]
-    """Whether a module, by its name in the model, is said to have an adapter."""
+    """Whether a module, by its name in the model, is to have an adapter."""
 
     def rank_of(self, module: str) -> int:
         pattern = find_pattern(list(self.ranks), module)
@@ -157,10 +157,10 @@ def _is_linear(module: str) -> bool:
 
 
 def _among(names: Sequence[str]) -> Callable[[str], bool]:
-    known = frozenset(names)
+    endings = frozenset(names)
 
     def is_named(module: str) -> bool:
         parts = module.split(".")
-        return any(".".join(parts[first:]) in known for first in range(len(parts)))
+        return any(".".join(parts[first:]) in endings for first in range(len(parts)))
 
     return is_named

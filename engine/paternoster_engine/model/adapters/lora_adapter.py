@@ -48,7 +48,7 @@ class LoraAdapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModulePlace:
     """A matrix of the decoder within a module of the files."""
 
     number: int
@@ -64,7 +64,7 @@ class Module:
 
     inputs: int
     outputs: int
-    places: tuple[Place, ...]
+    places: tuple[ModulePlace, ...]
 
 
 def list_modules(config: ModelConfig) -> dict[str, Module]:
@@ -80,7 +80,7 @@ def list_modules(config: ModelConfig) -> dict[str, Module]:
             outputs, inputs = shapes[name]
             stored, rows = stored_name(family, name).removesuffix(".weight"), rows_of(config, family, name)
             before = found.get(stored, Module(inputs, 0, ()))
-            own = Place(layer * len(PROJECTIONS) + place, 0 if rows is None else rows.start, outputs)
+            own = ModulePlace(layer * len(PROJECTIONS) + place, 0 if rows is None else rows.start, outputs)
             found[stored] = Module(inputs, before.outputs + outputs, (*before.places, own))
     return found
 
@@ -108,12 +108,12 @@ def open_adapter(
     folder = ModelFolder(path)
     if not folder.has_file(CONFIG_FILE):
         raise ModelError(f"{path} has no {CONFIG_FILE}: must be a folder that PEFT wrote")
-    said = read_adapter_config(folder.json(CONFIG_FILE), str(path / CONFIG_FILE))
+    wanted = read_adapter_config(folder.json(CONFIG_FILE), str(path / CONFIG_FILE))
     if not weights.exists():
         other = f", but {PICKLED_FILE}, which is a pickle" if folder.has_file(PICKLED_FILE) else ""
         raise ModelError(f"{path} has no {weights.name}{other}: must have safetensors")
     tensors = read_safetensors(folder.resolve_file(weights))
-    checked, size = _check_tensors(tensors, said, list_modules(config), str(weights), dtype.itemsize, most_bytes)
+    checked, size = _check_tensors(tensors, wanted, list_modules(config), str(weights), dtype.itemsize, most_bytes)
     return OpenAdapter(size, lambda: _pack_adapter(checked, config, dtype, device))
 
 
@@ -130,7 +130,7 @@ class CheckedModule:
 
 def _check_tensors(
     tensors: Mapping[str, FileTensor],
-    said: AdapterConfig,
+    wanted: AdapterConfig,
     modules: Mapping[str, Module],
     file: str,
     itemsize: int,
@@ -142,18 +142,18 @@ def _check_tensors(
         own_name, half = _split_name(name, modules, file)
         if tensor.kind not in FLOATS:
             raise ModelError(f"{file}: {shorten_value(name)} is of {tensor.kind}: must be of {', '.join(FLOATS)}")
-        if not said.targets(own_name):
+        if not wanted.targets(own_name):
             raise ModelError(f"{file} has {shorten_value(name)}, which target_modules of {CONFIG_FILE} does not name")
         halves.setdefault(own_name, {})[half] = tensor
     if not halves:
         raise ModelError(f"{file} has no tensors: must have those of one module at least")
     checked, size = [], 0
     for name, module in modules.items():
-        if said.targets(name) and name not in halves:
+        if wanted.targets(name) and name not in halves:
             raise ModelError(f"{file} has no tensors for {name}, which target_modules of {CONFIG_FILE} names")
         if name not in halves:
             continue
-        rank = said.rank_of(name)
+        rank = wanted.rank_of(name)
         for half, shape in ((DOWN, (rank, module.inputs)), (UP, (module.outputs, rank))):
             own = halves[name].get(half)
             if own is None:
@@ -166,7 +166,7 @@ def _check_tensors(
         size += rank * (len(module.places) * module.inputs + module.outputs) * itemsize
         if size > most_bytes:
             raise ModelError(f"{file} takes more than {most_bytes} bytes: must be at most max_adapter_memory")
-        checked.append(CheckedModule(name, module, halves[name][DOWN], halves[name][UP], said.scale_of(name)))
+        checked.append(CheckedModule(name, module, halves[name][DOWN], halves[name][UP], wanted.scale_of(name)))
     return checked, size
 
 
@@ -210,10 +210,10 @@ def _read_module(
         numbers = stored[()]
         add(f"{half} {stored.kind} {stored.shape}".encode())
         add(numbers.contiguous().view(torch.uint8).numpy().tobytes())
-        kept = numbers.to(dtype)
-        if not bool(kept.isfinite().all()):
+        narrow = numbers.to(dtype)
+        if not bool(narrow.isfinite().all()):
             raise ModelError(f"{item.name}.{half} has NaN or infinite numbers as {str(dtype).removeprefix('torch.')}")
-        read.append(kept.to(device))
+        read.append(narrow.to(device))
     down, up = read
     for place in item.module.places:
         rows = up[place.first : place.first + place.outputs]

@@ -23,10 +23,4 @@ class LayerLora:
 
     def of_matrix(self, name: str, widths: Sequence[int]) -> AddLora:
         """For the matrix ``name`` of :data:`MATRICES`; ``widths``: outputs of each of those in it."""
-        return partial(_add_to, self._add, self._batch, self._first + MATRICES[name], widths)
-
-
-def _add_to(
-    add_lora: Op, batch: LoraBatch, first: int, widths: Sequence[int], out: torch.Tensor, x: torch.Tensor
-) -> None:
-    add_lora(out, x, batch, first, widths)
+        return partial(self._add, batch=self._batch, first=self._first + MATRICES[name], widths=widths)

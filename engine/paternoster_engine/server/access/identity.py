@@ -72,10 +72,12 @@ class Caller:
             token_burst=burst if who.token_burst is None else who.token_burst,
         )
 
-    def cache_scope(self, body: SenderFields) -> bytes:
-        """Which cached prefixes it may be served from, and adds to."""
+    def cache_scope(self, body: SenderFields, adapter: str = "") -> bytes:
+        """Which cached prefixes it may be served from, and adds to; ``adapter``: digest of what its rows get."""
         isolated = self.identity is not None and self.rules.isolates_cache
-        return cache_scope(self.tenant if isolated else "", body.cache_salt or "")
+        # Without an adapter as it was before there were any: other engines of a fleet have the same keys.
+        further = (adapter,) if adapter else ()
+        return cache_scope(self.tenant if isolated else "", body.cache_salt or "", *further)
 
     def check_priority(self, priority: int) -> None:
         """Raises :class:`InvalidValue` for a class that the caller may not ask for."""

@@ -18,6 +18,7 @@ from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.kv.block_residency import Distribution
 from paternoster_engine.core.request import FinishReason, RequestStatus
 from paternoster_engine.core.speculation import PROPOSERS
+from paternoster_engine.server.adapters import AdapterStore
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.text_chains.feed import TextChainFeed
@@ -42,6 +43,7 @@ class EngineCollector(Collector):
         vllm_aliases: bool,
         memory: MemorySettings | None = None,
         text_chains: TextChainFeed | None = None,
+        adapters: AdapterStore | None = None,
     ) -> None:
         """``memory``: of the engine's arguments, for what the scheduler does not know of; their defaults if None."""
         self._loop = loop
@@ -50,6 +52,7 @@ class EngineCollector(Collector):
         self._start_seconds = start_seconds
         self._vllm_aliases = vllm_aliases
         self._text_chains = text_chains
+        self._adapters = adapters
         self._memory = MemorySettings() if memory is None else memory
 
     def collect(self) -> Iterator[Metric]:
@@ -58,6 +61,8 @@ class EngineCollector(Collector):
             **_gauge_values(self._loop),
             **_counter_values(self._loop),
             **_text_values(self._text_chains),
+            **_adapter_values(self._adapters),
+            "lora_requests_info": _lora_requests(self._loop, self._adapters),
             "start_seconds": {(part,): seconds for part, seconds in self._start_seconds.items()},
             "share_refusals": {(resource,): refusals[resource] for resource in RESOURCES},
             "cache_config_info": {_cache_config(self._loop, self._memory): 1},
@@ -189,6 +194,33 @@ def _text_values(feed: TextChainFeed | None) -> dict[str, Values]:
     return _without_labels(
         dict(zip(("text_pieces", "text_chain_readers", "text_pieces_reported"), values, strict=True))
     )
+
+
+def _adapter_values(adapters: AdapterStore | None) -> dict[str, Values]:
+    counts: Counter[str] = Counter() if adapters is None else adapters.counts
+    return _without_labels(
+        {
+            "adapter_resident_bytes": 0 if adapters is None else adapters.resident_bytes,
+            "adapter_loads": counts["loads"],
+            "adapter_evictions": counts["evictions"],
+            "adapter_waits": counts["waits"],
+        }
+    )
+
+
+def _lora_requests(loop: EngineLoop, adapters: AdapterStore | None) -> Values:
+    """As vLLM: how many adapters may be in memory, those of running and of waiting requests, and when that was."""
+    if adapters is None or not adapters.max_bytes:
+        return {}
+    scheduler = loop.engine.scheduler
+    running, waiting = (
+        adapters.find_names(
+            request.spec.adapter.digest for request in tuple(requests) if request.spec.adapter is not None
+        )
+        for requests in (scheduler.running, scheduler.waiting)
+    )
+    waiting = sorted({*waiting, *adapters.find_names(adapters.awaited)})
+    return {(str(adapters.most_resident), ",".join(running), ",".join(waiting)): time.time()}
 
 
 def _of_proposers(counts: Counter[str]) -> Values:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from paternoster_engine.core.request import Choices, Request
-from paternoster_engine.core.request_spec import RequestSpec
+from paternoster_engine.core.request_spec import RequestAdapter, RequestSpec
 from paternoster_engine.core.text_piece import TextPiece
 from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch
@@ -52,6 +52,7 @@ def build_requests(
     sender: Caller,
     new_matchers: Sequence[NewMatcher | None],
     text_pieces: Sequence[TextPiece] = (),
+    adapter: RequestAdapter | None = None,
 ) -> list[Request]:
     """All sequences of each prompt, next to each other, or its one search; ``new_matchers``: by prompt.
 
@@ -61,7 +62,8 @@ def build_requests(
     """
     check_class(served, body.priority)
     sender.check_priority(body.priority)
-    limits, scope = sender.find_limits(served.scheduler.config), sender.cache_scope(body)
+    limits = sender.find_limits(served.scheduler.config)
+    scope = sender.cache_scope(body, "" if adapter is None else adapter.digest.hex())
     most = served.scheduler.config.most_queued(limits)
     beam, allowed = _check_fields(served, body)
     count = body.sequences if beam is None else 1
@@ -91,6 +93,7 @@ def build_requests(
                 tenant=sender.tenant,
                 limits=limits,
                 cache_scope=scope,
+                adapter=adapter,
                 deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
                 text_pieces=text_pieces if index == choice == 0 else (),
             ),

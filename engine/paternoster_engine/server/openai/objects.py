@@ -134,7 +134,8 @@ class ModelCard(BaseModel):
     created: int
     owned_by: str = "paternoster"
     root: str
-    parent: None = None
+    parent: str | None = None
+    """Of an adapter, the model that it is for."""
     max_model_len: int
     default_parameters: dict[str, float | int]
     """Sampling settings of requests that leave them out, beside the API's own; the name is OpenRouter's."""

@@ -8,6 +8,7 @@ from fastapi import Request, Response
 from paternoster_contract.http import paths
 from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.server.access.identity import From
+from paternoster_engine.server.adapters import NamedAdapter
 from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.continuation.journal import StreamJournal
 from paternoster_engine.server.continuation.stream_call import new_hex
@@ -34,13 +35,15 @@ router = new_router()
 
 @router.get(paths.MODELS)
 async def list_models(state: State) -> ModelList:
-    return ModelList(data=[_model_card(state, name) for name in state.served.names])
+    served = state.served
+    adapters = [] if served.adapters is None else served.adapters.named
+    return ModelList(data=[*(_model_card(state, name) for name in served.names), *map(_adapter_card(state), adapters)])
 
 
 @router.get(paths.MODEL)
 async def get_model(model: str, state: State) -> ModelCard:
-    state.find_model(model)
-    return _model_card(state, model)
+    adapter = state.find_model(model).adapter
+    return _model_card(state, model) if adapter is None else _adapter_card(state)(adapter)
 
 
 def _model_card(state: ServerState, name: str) -> ModelCard:
@@ -52,6 +55,14 @@ def _model_card(state: ServerState, name: str) -> ModelCard:
         root=served.name,
         max_model_len=served.max_model_len,
         default_parameters=served.sampling_defaults.list_set_values(),
+    )
+
+
+def _adapter_card(state: ServerState) -> Callable[[NamedAdapter], ModelCard]:
+    """Makes the cards of adapters, whose ``root`` is their path, as in vLLM."""
+    base = _model_card(state, state.served.name)
+    return lambda adapter: base.model_copy(
+        update={"id": adapter.name, "root": adapter.path, "parent": base.id, "created": adapter.created}
     )
 
 

@@ -25,6 +25,7 @@ class Memory(Document):
     if TYPE_CHECKING:  # what the operator itself reads
         preemption: ClassVar[PreemptionName]
         swap_memory: ClassVar[str]
+        max_adapter_memory: ClassVar[str | None]
 
 
 class TenantWeight(Document):

@@ -1,0 +1,251 @@
+"""Adapters by the names that clients ask for: loaded on a thread of their own, and kept within bounds of memory.
+
+A request holds the adapter that it was admitted with. So what a name stands for may change, and an adapter may be
+unloaded or evicted, while requests run: none of them sees another one, and its memory is freed when the last has ended.
+"""
+
+import asyncio
+import gc
+import logging
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypeVar
+
+from paternoster_contract.limits import LONGEST_NAME
+from paternoster_engine.model.adapters.lora_adapter import LoraAdapter, OpenAdapter
+from paternoster_engine.model.errors import ModelError
+from paternoster_engine.server.errors import AdapterUnavailable, InvalidAdapter, UnknownModel
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Open = Callable[[Path, int], OpenAdapter]
+"""Of a path and the bytes that its matrices may take."""
+
+MOST_ADAPTERS = 10_000
+"""That have a name."""
+LONGEST_PATH = 4096
+FULL_SECONDS = 1.0
+"""After which memory that is full is looked at again, though none was freed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAdapter:
+    """What clients ask for by ``name``."""
+
+    name: str
+    path: str
+    digest: bytes
+    created: int
+    """When it was loaded, in seconds since 1970."""
+
+    def mark_fingerprint(self, fingerprint: str) -> str:
+        """``fingerprint`` of the model, with this adapter."""
+        return f"fp_{blake2b(fingerprint.encode() + self.digest, digest_size=6).hexdigest()}"
+
+
+class AdapterStore:
+    """All methods are for the asyncio side."""
+
+    def __init__(self, open_adapter: Open | None, max_bytes: int, model_names: Iterable[str]) -> None:
+        """``open_adapter``: None where the engine was started without adapters. ``model_names``: those of the model."""
+        self._open = open_adapter
+        self.max_bytes = max_bytes
+        self._model_names = frozenset(model_names)
+        self._named: dict[str, NamedAdapter] = {}
+        self._recent: dict[bytes, LoraAdapter] = {}
+        """By digest, the one that was asked for longest ago first."""
+        self._alive: weakref.WeakValueDictionary[bytes, LoraAdapter] = weakref.WeakValueDictionary()
+        """Those in memory, with those that only requests hold."""
+        self._promised = 0
+        """Bytes of adapters that are being read."""
+        self._loading: dict[bytes, asyncio.Task[LoraAdapter]] = {}
+        self._changing = asyncio.Lock()
+        self._freed = asyncio.Event()
+        self.counts: Counter[str] = Counter()
+        """Of ``loads``, ``evictions``, and ``waits`` of requests for an adapter that was not in memory."""
+
+    @property
+    def named(self) -> list[NamedAdapter]:
+        return list(self._named.values())
+
+    @property
+    def resident_bytes(self) -> int:
+        """Of adapters in memory."""
+        return sum(adapter.nbytes for adapter in list(self._alive.values()))
+
+    @property
+    def most_resident(self) -> int:
+        """How many adapters of the largest one's size fit; 0 before there is one."""
+        largest = max((adapter.nbytes for adapter in list(self._alive.values())), default=0)
+        return self.max_bytes // largest if largest else 0
+
+    @property
+    def awaited(self) -> list[bytes]:
+        """Digests of adapters that requests wait for."""
+        return list(self._loading)
+
+    def find_names(self, digests: Iterable[bytes]) -> list[str]:
+        """Names that stand for one of ``digests`` now."""
+        wanted = set(digests)
+        return sorted(named.name for named in self.named if named.digest in wanted)
+
+    def find_adapter(self, name: str) -> NamedAdapter:
+        """Raises :class:`UnknownModel`."""
+        if name not in self._named:
+            raise UnknownModel(name)
+        return self._named[name]
+
+    async def load(self, name: str, path: str, *, in_place: bool = False) -> None:
+        """Make ``name`` stand for the adapter at ``path``; raises :class:`InvalidAdapter`, with nothing changed.
+
+        ``in_place``: where ``name`` stands for one already; requests that run go on with that.
+        """
+        open_adapter = self._check_load(name, path)
+        async with self._changing:
+            if name in self._named and not in_place:
+                raise InvalidAdapter(
+                    "lora_name",
+                    f"lora_name: the LoRA adapter '{name}' has already been loaded: set load_inplace to true to "
+                    "replace it, or unload it first",
+                )
+            if name not in self._named and len(self._named) >= MOST_ADAPTERS:
+                raise InvalidAdapter("lora_name", f"lora_name: {MOST_ADAPTERS} adapters are loaded: unload one first")
+            try:
+                adapter = await self._read(open_adapter, path)
+            except ModelError as error:
+                raise InvalidAdapter("lora_path", f"lora_path: {error}") from error
+            self._named[name] = NamedAdapter(name, path, adapter.digest, int(time.time()))
+            self._mark_used(adapter)
+            self._forget_nameless()
+        log.info("adapter %s loaded from %s: %d bytes, digest %s", name, path, adapter.nbytes, adapter.digest.hex())
+
+    async def unload(self, name: str) -> None:
+        """Take ``name`` away at once; memory is freed when no request has it. Raises :class:`UnknownModel`."""
+        async with self._changing:
+            self.find_adapter(name)
+            del self._named[name]
+            self._forget_nameless()
+        log.info("adapter %s unloaded", name)
+
+    async def acquire(self, named: NamedAdapter) -> LoraAdapter:
+        """The adapter itself, read again if it was evicted; who holds it keeps it in memory.
+
+        Raises :class:`AdapterUnavailable`.
+        """
+        adapter = self._alive.get(named.digest)
+        if adapter is None:
+            self.counts["waits"] += 1
+            task = self._loading.get(named.digest)
+            if task is None:
+                task = asyncio.create_task(self._read_again(named))
+                self._loading[named.digest] = task
+                task.add_done_callback(partial(self._end_loading, named.digest))
+            adapter = await asyncio.shield(task)
+        if self._named.get(named.name) == named:
+            self._mark_used(adapter)
+        return adapter
+
+    def _check_load(self, name: str, path: str) -> Open:
+        if self._open is None:
+            raise InvalidAdapter(
+                "lora_path",
+                "lora_path: this engine was started without adapters: max_adapter_memory is 0, must be the bytes that "
+                "they may take",
+            )
+        if not name or len(name) > LONGEST_NAME or not name.isprintable():
+            raise InvalidAdapter("lora_name", f"lora_name: must be 1 to {LONGEST_NAME} printable characters")
+        if name in self._model_names:
+            raise InvalidAdapter("lora_name", f"lora_name: '{name}' is the model's own name: choose another")
+        if not path or len(path) > LONGEST_PATH or not path.isprintable():
+            raise InvalidAdapter("lora_path", f"lora_path: must be 1 to {LONGEST_PATH} printable characters")
+        return self._open
+
+    def _end_loading(self, digest: bytes, task: "asyncio.Task[LoraAdapter]") -> None:
+        del self._loading[digest]
+        if not task.cancelled():
+            # All who waited for it may be gone.
+            task.exception()
+
+    async def _read_again(self, named: NamedAdapter) -> LoraAdapter:
+        assert self._open is not None
+        try:
+            adapter = await self._read(self._open, named.path)
+        except ModelError as error:
+            raise AdapterUnavailable(named.name, str(error)) from error
+        if adapter.digest != named.digest:
+            raise AdapterUnavailable(named.name, "its files have changed since it was loaded: load it again")
+        return adapter
+
+    async def _read(self, open_adapter: Open, path: str) -> LoraAdapter:
+        """From its files, once there is room; raises :class:`ModelError`."""
+        opened = await _run_in_thread(partial(open_adapter, Path(path), self.max_bytes))
+        await self._make_room(opened.nbytes)
+        self._promised += opened.nbytes
+        try:
+            adapter = await _run_in_thread(opened.read)
+        finally:
+            self._promised -= opened.nbytes
+        self.counts["loads"] += 1
+        same = self._alive.get(adapter.digest)
+        if same is not None:
+            return same
+        self._alive[adapter.digest] = adapter
+        weakref.finalize(adapter, _wake, asyncio.get_running_loop(), self._freed).atexit = False
+        return adapter
+
+    async def _make_room(self, nbytes: int) -> None:
+        """Evict what was asked for longest ago and no request holds, and wait for requests to end where they must."""
+        while True:
+            self._freed.clear()
+            for digest in list(self._recent):
+                if self._fits(nbytes):
+                    break
+                adapter = self._recent.pop(digest)
+                held = weakref.ref(adapter)
+                del adapter
+                if (still := held()) is None:
+                    self.counts["evictions"] += 1
+                else:
+                    # A request has it, so that nothing would be won.
+                    self._recent[digest] = still
+                    del still
+            if self._fits(nbytes):
+                return
+            try:
+                await asyncio.wait_for(self._freed.wait(), FULL_SECONDS)
+            except TimeoutError:
+                # Requests that ended may be held by circles of objects alone.
+                gc.collect()
+
+    def _fits(self, nbytes: int) -> bool:
+        return self.resident_bytes + self._promised + nbytes <= self.max_bytes
+
+    def _mark_used(self, adapter: LoraAdapter) -> None:
+        """As the one asked for last."""
+        self._recent.pop(adapter.digest, None)
+        self._recent[adapter.digest] = adapter
+
+    def _forget_nameless(self) -> None:
+        """Let go of adapters that no name stands for any more; requests hold theirs."""
+        digests = {named.digest for named in self._named.values()}
+        self._recent = {digest: adapter for digest, adapter in self._recent.items() if digest in digests}
+
+
+def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """In whatever thread let go of an adapter last."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(event.set)
+
+
+async def _run_in_thread(function: Callable[[], T]) -> T:
+    """In a thread that ends, with the compute threads that torch gives to it: they would slow those of the engine."""
+    with ThreadPoolExecutor(1, thread_name_prefix="adapter") as alone:
+        return await asyncio.get_running_loop().run_in_executor(alone, function)
