@@ -20,13 +20,13 @@ from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import DEBUG, REQUEST_ID
-from paternoster_contract.http.routes import FORWARDED, NUMBERS, PROBES, STREAMED
+from paternoster_contract.http.routes import FORWARDED, NUMBERS, PROBES
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.shares.rows import Sized, rows_beyond_share
 from paternoster_contract.stats import FLEET, WAITING
 from paternoster_contract.stream_journal import PROGRESS, STREAM_ID, StreamId
 from paternoster_contract.supervise import supervise_task
-from paternoster_gateway.admission.admission import admit_request, models_open_to, only_model, opens_any_model
+from paternoster_gateway.admission.admission import admit_request, models_open_to, opens_any_model
 from paternoster_gateway.admission.known_parties import KnownParties
 from paternoster_gateway.admission.quarantine import Quarantine
 from paternoster_gateway.call.client_call import Call
@@ -36,7 +36,7 @@ from paternoster_gateway.process.access_log import AccessLog, Forwarded, forward
 from paternoster_gateway.process.drain import CloseDuringShutdown, Shutdown
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
 from paternoster_gateway.proxy.answer import Answer
-from paternoster_gateway.proxy.body import read_fields, refuse_costly
+from paternoster_gateway.proxy.body import read_call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.forwarded_answer import ClientWatch, ForwardedAnswer
 from paternoster_gateway.proxy.headers import FORWARDED_HEADERS
@@ -171,43 +171,21 @@ class Gateway:
         return error, JSONResponse(error.to_body(), error.status, error.to_headers())
 
     async def list_models(self, request: Request) -> dict[str, object]:
-        table = self._source.table
-        listed, left_out = share_models(table, models_open_to(table, client_key(request.headers), time.time()))
-        names = [name for first in listed for name in (first, *table.models[first].aliases)]
-        document: dict[str, object] = {"object": "list", "data": [_model_card(table, name) for name in names]}
-        return document | {"left_out": left_out} if left_out else document
+        return describe_models(self._source.table, client_key(request.headers))
 
     async def get_model(self, model: str, request: Request) -> Response:
         try:
-            admit_request(self._source.table, model, client_key(request.headers), time.time())
+            return JSONResponse(describe_model(self._source.table, model, client_key(request.headers)))
         except GatewayError as error:
             return JSONResponse(error.to_body(), error.status, error.to_headers())
-        return JSONResponse(_model_card(self._source.table, model))
 
-    async def check_health(self) -> Response:
-        return Response(status_code=200)
-
-    async def check_readiness(self) -> Response:
-        age = self._source.age_seconds
-        table = {"from": self._source.origin, "age_seconds": None if age is None else round(age, 1)}
-        status = "ending" if self._shutdown.begun else "ready" if self._source.has_table else "no routing table"
-        return JSONResponse({"status": status, "routing_table": table}, 200 if status == "ready" else 503)
-
-    async def report_stats(self, request: Request) -> Response:
-        table, query, only = self._source.table, request.query_params, None
-        if (fleet := query.get(FLEET)) is not None:
-            only = table.names_by_fleet.get(fleet, [])
-        elif WAITING in query:
-            only = self._dispatcher.list_waiting()
-        counts = self._dispatcher.count_held, self._dispatcher.count_rejected
-        numbers = self._metrics.build_stats(table.models, *counts, only)
-        return Response(numbers.model_dump_json(), media_type="application/json")
-
-    async def export_metrics(self) -> Response:
-        # As at each table: an answer that began while the model was in the table may have ended since.
-        self._metrics.retain_only(self._source.table.models)
-        self._metrics.set_gauges(self._dispatcher.count_held)
-        return Response(await render_metrics(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    def add_routes(self, app: FastAPI) -> None:
+        """Have ``app`` forward calls, list models, and answer probes and statistics."""
+        for path in FORWARDED:
+            app.add_api_route(path, self.forward, methods=["POST"])
+        app.add_api_route(paths.MODELS, self.list_models)
+        app.add_api_route(paths.MODEL, self.get_model)
+        add_numbers(app, self._source, self._dispatcher, self._metrics, self._shutdown)
 
 
 def create_app(
@@ -237,14 +215,7 @@ def create_app(
         title="Paternoster gateway", lifespan=gateway.run, redirect_slashes=False, docs_url=None, redoc_url=None,
         openapi_url=None,
     )  # fmt: skip
-    for path in FORWARDED:
-        app.add_api_route(path, gateway.forward, methods=["POST"])
-    app.add_api_route(paths.MODELS, gateway.list_models)
-    app.add_api_route(paths.MODEL, gateway.get_model)
-    app.add_api_route(paths.HEALTH, gateway.check_health)
-    app.add_api_route(paths.READY, gateway.check_readiness)
-    app.add_api_route(paths.STATS, gateway.report_stats)
-    app.add_api_route(paths.METRICS, gateway.export_metrics)
+    gateway.add_routes(app)
     install_error_handlers(app)
     # The middleware added last is the outermost.
     app.add_middleware(UnforeseenErrors)
@@ -260,6 +231,54 @@ def create_app(
     app.add_middleware(RequestId)
     app.add_middleware(CanonicalRequestLine)
     return app
+
+
+def add_numbers(
+    app: FastAPI, source: TableSource, dispatcher: Dispatcher, metrics: GatewayMetrics, shutdown: Shutdown
+) -> None:
+    """Have ``app`` answer probes and statistics."""
+
+    @app.get(paths.HEALTH)
+    async def check_health() -> Response:
+        return Response(status_code=200)
+
+    @app.get(paths.READY)
+    async def check_readiness() -> Response:
+        age = source.age_seconds
+        table = {"from": source.origin, "age_seconds": None if age is None else round(age, 1)}
+        status = "ending" if shutdown.begun else "ready" if source.has_table else "no routing table"
+        return JSONResponse({"status": status, "routing_table": table}, 200 if status == "ready" else 503)
+
+    @app.get(paths.STATS)
+    async def report_stats(request: Request) -> Response:
+        table, query, only = source.table, request.query_params, None
+        if (fleet := query.get(FLEET)) is not None:
+            only = table.names_by_fleet.get(fleet, [])
+        elif WAITING in query:
+            only = dispatcher.list_waiting()
+        numbers = metrics.build_stats(table.models, dispatcher.count_held, dispatcher.count_rejected, only)
+        return Response(numbers.model_dump_json(), media_type="application/json")
+
+    @app.get(paths.METRICS)
+    async def export_metrics() -> Response:
+        # As at each table: an answer that began while the model was in the table may have ended since.
+        metrics.retain_only(source.table.models)
+        metrics.set_gauges(dispatcher.count_held)
+        return Response(await render_metrics(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def describe_models(table: RoutingTable, key: str) -> dict[str, object]:
+    """The models that ``key`` opens, as OpenAI lists them."""
+    listed, left_out = share_models(table, models_open_to(table, key, time.time()))
+    names = [name for first in listed for name in (first, *table.models[first].aliases)]
+    document: dict[str, object] = {"object": "list", "data": [_model_card(table, name) for name in names]}
+    return document | {"left_out": left_out} if left_out else document
+
+
+def describe_model(table: RoutingTable, model: str, key: str) -> dict[str, object]:
+    """The model with the name ``model``; raises :class:`GatewayError` where ``key`` does not open it."""
+    admit_request(table, model, key, time.time())
+    return _model_card(table, model)
 
 
 def share_models(table: RoutingTable, models: Sequence[str]) -> tuple[list[str], int]:
@@ -316,17 +335,12 @@ async def _read_call(request: Request, table: RoutingTable, *, streams: bool) ->
     headers[REQUEST_ID] = current_request_id.get()
     headers[STREAM_ID] = StreamId(uuid.uuid4().hex, int(time.time())).encode()
     headers[PROGRESS] = "1"
-    brackets = await refuse_costly(body)
-    fields = read_fields(body)
-    is_stream = fields.stream is True and request.scope["path"] in STREAMED
-    if streams and is_stream:
+    call = await read_call(
+        request.scope["path"], body, key, table, headers, open_request_of(request.scope), debug=DEBUG in request.headers
+    )
+    if streams and call.is_stream:
         headers["accept-encoding"] = "identity"
-    model = only_model(table, key, time.time()) if fields.model is None else fields.model
-    return Call(
-        request.scope["path"], model, body, headers, key, fields.model is not None, brackets, is_stream,
-        DEBUG in request.headers, fields.priority or 0,
-        None if fields.deadline_ms is None else fields.deadline_ms / 1000, open_request=open_request_of(request.scope),
-    )  # fmt: skip
+    return call
 
 
 def install_error_handlers(app: FastAPI) -> None:

@@ -44,6 +44,11 @@ class SentKeys:
                 answer.release()
         return answer
 
+    def make_headers(self, subject: str = "") -> dict[str, str]:
+        """Headers with the first root's key for ``subject``, of a request that another program sends; none without."""
+        roots = self._roots.keys if self._roots else ()
+        return {"Authorization": f"Bearer {derive_key(roots[0], self._purpose, subject)}"} if roots else {}
+
     def _order_roots(self, url: str, roots: tuple[str, ...]) -> tuple[str, ...]:
         last = self._accepted_roots.get(url)
         return (last, *(root for root in roots if root != last)) if last in roots else roots

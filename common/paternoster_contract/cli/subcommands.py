@@ -27,6 +27,8 @@ EXTRAS = {
     "paternoster_simulator": "simulator",
 }
 """Package that registers a subcommand -> extra that brings what it needs."""
+PICKER_MODULES = ("envoy", "grpc", "grpc_health", "google")
+"""Modules that ``paternoster picker`` needs beside those of the gateway."""
 LOAD_MODULES = ("aiohttp", "plotly")
 """Modules that ``paternoster bench`` needs for load and reports; the engine's extra does not bring them."""
 
@@ -39,7 +41,8 @@ def missing_extra(entry: EntryPoint, error: ModuleNotFoundError) -> str:
     """One line that names the extra to install for ``entry``."""
     package, module = entry.value.partition(".")[0], (error.name or "").partition(".")[0]
     needs_load = package == "paternoster_engine" and module in LOAD_MODULES
-    extra = "load" if needs_load else EXTRAS.get(package, "all")
+    needs_picker = package == "paternoster_gateway" and module in PICKER_MODULES
+    extra = "load" if needs_load else "picker" if needs_picker else EXTRAS.get(package, "all")
     return (
         f"paternoster {entry.name}: needs the module '{error.name}', which is not installed here; "
         f"install the extra: pip install 'paternoster[{extra}]'"

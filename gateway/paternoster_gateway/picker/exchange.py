@@ -29,10 +29,12 @@ SUBSET = "x-gateway-destination-endpoint-subset"
 LOAD_BALANCER, SUBSET_HINT = "envoy.lb", "envoy.lb.subset_hint"
 """Namespaces of metadata."""
 ATTRIBUTES = "envoy.filters.http.ext_proc"
-"""Of an answer, where Envoy is configured to send them."""
-UPSTREAM_ADDRESS, CODE_DETAILS = "upstream.address", "response.code_details"
+"""Of requests and answers, where Envoy is configured to send them."""
+SOURCE_ADDRESS, UPSTREAM_ADDRESS, CODE_DETAILS = "source.address", "upstream.address", "response.code_details"
 VIA_UPSTREAM = "via_upstream"
 """Code details of an answer that a replica gave, and not Envoy itself."""
+MAX_HEADERS = 100
+"""Of a request, pseudo-headers included."""
 MAX_CHUNK_BYTES = 62_000
 """Of a body in one message: Envoy refuses more than 64 KiB."""
 
@@ -52,11 +54,13 @@ class WholeRequest:
     body: bytes
     subset: frozenset[str] | None
     """Addresses that it may go to; None: to any."""
+    peer: str = ""
+    """Host of the client, where Envoy states it."""
 
     @property
     def path(self) -> str:
         """Without its query."""
-        return self.headers.get(":path", "").partition("?")[0]
+        return _path_of(self.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class Exchange:
         self._phase = ExchangePhase.HEAD
         self._headers: dict[str, str] = {}
         self._subset: frozenset[str] | None = None
+        self._peer = ""
         self._pieces: list[bytes] = []
         self._num_bytes = 0
         self._has_body = self._has_trailers = False
@@ -111,12 +116,12 @@ class Exchange:
     @property
     def path(self) -> str:
         """Path of the request, once its headers have come."""
-        return self._headers.get(":path", "").partition("?")[0]
+        return _path_of(self._headers)
 
     @property
-    def has_begun(self) -> bool:
-        """Whether the headers of the request have come."""
-        return self._phase is not ExchangePhase.HEAD
+    def headers(self) -> Mapping[str, str]:
+        """Those of the request, as :attr:`WholeRequest.headers`; empty where they break a limit."""
+        return self._headers
 
     @property
     def is_answerable(self) -> bool:
@@ -221,13 +226,14 @@ class Exchange:
         for each in pairs:
             if each.key == ":path":
                 self._headers[":path"] = _text_of(each)
-        if len(pairs) > limits.max_headers:
-            raise Refusal(431, f"The request has {len(pairs)} headers: at most {limits.max_headers} are allowed.")
+        if len(pairs) > MAX_HEADERS:
+            raise Refusal(431, f"The request has {len(pairs)} headers: at most {MAX_HEADERS} are allowed.")
         if size > limits.max_header_bytes:
             raise Refusal(431, f"The headers have {size} bytes: at most {limits.max_header_bytes} are allowed.")
         for each in pairs:
             self._headers.setdefault(each.key.lower(), _text_of(each))
         self._subset = _read_subset(message)
+        self._peer = _find_text(_find_struct(message.attributes, ATTRIBUTES), SOURCE_ADDRESS).rpartition(":")[0]
         if message.request_headers.end_of_stream:
             return self._finish_request()
         self._has_body = True
@@ -250,7 +256,7 @@ class Exchange:
         self._phase = ExchangePhase.CHOICE
         body = b"".join(self._pieces)
         self._pieces.clear()
-        return WholeRequest(self._headers, body, self._subset)
+        return WholeRequest(self._headers, body, self._subset, self._peer)
 
     def _read_answer_head(self, message: ProcessingRequest) -> AnswerBegun:
         head = message.response_headers
@@ -307,6 +313,10 @@ def _split_body(kind: str, body: bytes, *, ends_stream: bool) -> Iterator[Proces
         piece.body = body[start : start + MAX_CHUNK_BYTES]
         piece.end_of_stream = ends_stream and start + MAX_CHUNK_BYTES >= len(body)
         yield reply
+
+
+def _path_of(headers: Mapping[str, str]) -> str:
+    return headers.get(":path", "").partition("?")[0]
 
 
 def _text_of(pair: Any) -> str:

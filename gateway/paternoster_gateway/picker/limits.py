@@ -17,9 +17,6 @@ class PickerLimits(Settings):
         le=2**20,
         description="bytes of a request's headers; beyond: 431",
     )
-    max_headers: int = Field(
-        default=_HTTP["max_headers"].default, ge=10, le=1000, description="headers of a request; beyond: 431"
-    )
     max_body_bytes: int = Field(
         default=_HTTP["max_body_bytes"].default, ge=1024, le=2**30, description="bytes of a request's body; beyond: 413"
     )

@@ -1,6 +1,6 @@
 """The journal that an engine sends before a whole answer: what another one needs to go on when this one dies."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -158,10 +158,10 @@ def count_head(response: EngineResponse, call: Call) -> None:
         raise aiohttp.ClientPayloadError(f"a head of {size} bytes: {refusal}") from None
 
 
-def result_of(response: EngineResponse) -> Result:
+def result_of(status: int, headers: Mapping[str, str]) -> Result:
     """The result of an engine's answer, for the balancer."""
-    if response.status not in REFUSALS or response.headers.get("x-should-retry") == "false":
+    if status not in REFUSALS or headers.get("x-should-retry") == "false":
         return Result.ANSWERED
-    if response.status == 503:
-        return Result.NOT_SERVING if NOT_SERVING in response.headers else Result.FULL
+    if status == 503:
+        return Result.NOT_SERVING if NOT_SERVING in headers else Result.FULL
     return Result.REFUSED

@@ -89,7 +89,7 @@ class Attempts:
                 handed_over = HandedOver(numerics, journal, failed=response.status == 500)
                 error = unavailable_error("The replica ends, or a step of it failed.", 1)
                 return Attempt(url, error, "not_serving", handed_over=handed_over)
-            result, first = result_of(response), None
+            result, first = result_of(response.status, response.headers), None
             if not (action.until_admitted and result is Result.ANSWERED):
                 # The first piece belongs to the attempt: an engine that dies before it can be replaced.
                 first = await self._await_piece(replica, admission, response)

@@ -2,9 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from paternoster_gateway.admission.admission import ClientAdmission
+from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.router import Router
+from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import RoutedRequest
 
@@ -15,6 +18,17 @@ class Dispatcher(Router):
     def __init__(self, balancer: Balancer | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(balancer or Balancer(), clock, time.time, self.wake_requests)
         self._waiting: dict[RoutedRequest, asyncio.Future[None]] = {}
+
+    async def open_call(
+        self, call: Call, admission: ClientAdmission, subset: Collection[str] | None = None
+    ) -> RoutedRequest:
+        """The request of ``call``, with its text where that decides between replicas."""
+        prompt, isolates = None, self.isolates_tenants(admission.model)
+        if isolates is not None:
+            tenant = "" if admission.identity is None or not isolates else admission.identity.tenant
+            prompt = await read_prompt(call, admission.model, tenant)
+        turn = admission.queue_turn(call.priority, len(call.body), call.deadline_seconds)
+        return self.open_request(admission, prompt, turn, subset)
 
     async def await_wake(self, request: RoutedRequest, until: float | None = None) -> None:
         """Return once ``request`` is woken, at the latest at ``until``, in seconds of the clock."""

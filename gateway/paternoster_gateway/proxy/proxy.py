@@ -40,11 +40,9 @@ from paternoster_gateway.proxy.attempts import Attempts
 from paternoster_gateway.proxy.call_hand_over import CallHandOver
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.liveness import Liveness
-from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.proxy.recorded_calls import RecordedCalls
 from paternoster_gateway.proxy.replica_client import ReplicaClient
 from paternoster_gateway.routing.limits import PROBE_SECONDS
-from paternoster_gateway.routing.prefix_routing import PromptChain
 from paternoster_http.errors.refusal import Refusal
 
 log = logging.getLogger(__name__)
@@ -84,19 +82,10 @@ class Proxy:
 
         ``on_admission`` is called before the first decision that may hold the call, or send it.
         """
-        turn = admission.queue_turn(call.priority, len(call.body), call.deadline_seconds)
-        request = self._dispatcher.open_request(admission, await self._read_prompt(call, admission), turn)
+        request = await self._dispatcher.open_call(call, admission)
         session = CallSession(self._registry, call, admission, request)
         on_admission()
         return await CallDriver(session, call, self._dispatcher, self._attempts, self._client).find_answer()
-
-    async def _read_prompt(self, call: Call, admission: ClientAdmission) -> PromptChain | None:
-        """The text of ``call``, where it decides between replicas."""
-        isolates = self._dispatcher.isolates_tenants(admission.model)
-        if isolates is None:
-            return None
-        tenant = "" if admission.identity is None or not isolates else admission.identity.tenant
-        return await read_prompt(call, admission.model, tenant)
 
 
 class CallDriver:

@@ -73,6 +73,8 @@ class Commands:
         self._stack = stack
         self._folder = folder
         self.listeners: dict[str, Listener] = {}
+        self.grpc_ports: set[int] = set()
+        """Of the picker, which Envoy and kubelets call; :mod:`tests.gateway.picker` is about them."""
         self.processes: dict[str, psutil.Process] = {}
         self.api_key = ""
         """Key of the engines that :meth:`start_up` starts."""
@@ -137,6 +139,18 @@ class Commands:
             scheme = address.partition(":")[0]
             self.listeners[f"gateway: {words}, {scheme}"] = Listener(_port_of(address), "/health", scheme == "https")
 
+    def start_picker(self) -> None:
+        """``picker``: a port for statistics, and two of gRPC."""
+        routes = self._folder / "picked.json"
+        routes.write_text("{}")
+        ports = ("--port", "0", "--health-port", "0", "--stats-port", "0")
+        _, log = self.start("picker", "--routes", str(routes), *ports)
+        until(lambda: "statistics on" in log.read_text())
+        addresses = [line.partition(" on ")[2] for line in log.read_text().splitlines()]
+        *grpc_ports, statistics = (int(address.rpartition(":")[2]) for address in addresses)
+        self.grpc_ports.update(grpc_ports)
+        self.listeners["picker"] = Listener(statistics, "/health")
+
     def start_operator(self, host: str = "127.0.0.1") -> None:
         """``operator`` of a cluster that does not answer: its port is there from the start on."""
         kubeconfig = self._folder / "kubeconfig"
@@ -193,6 +207,7 @@ def every_listener(folder: Path) -> Iterator[Commands]:
         commands = Commands(stack, folder)
         commands.start_up()
         commands.start_gateway()
+        commands.start_picker()
         commands.start_operator()
         commands.start_pull()
         for listener in commands.listeners.values():

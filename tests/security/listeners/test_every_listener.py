@@ -19,11 +19,11 @@ from tests.security.listeners.hostile_requests import ATTEMPTS, HALVES, HONEST
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
-LISTENING = {"up", "gateway", "operator", "pull", "serve"}
+LISTENING = {"up", "gateway", "operator", "picker", "pull", "serve"}
 """Commands of ``paternoster``; engines are started by ``up``."""
 LISTENERS = (
     "up: operator", "up: gateway", "serve chat: API", "serve chat: admin", "serve embed: API", "serve embed: admin",
-    "gateway: listening, http", "gateway: statistics, http", "gateway: listening, https", "operator", "pull",
+    "gateway: listening, http", "gateway: statistics, http", "gateway: listening, https", "operator", "picker", "pull",
 )  # fmt: skip
 API = "serve chat: API"
 COMPLETION = {"model": "chat", "prompt": "A lift", "max_tokens": 4, "temperature": 0}
@@ -101,7 +101,7 @@ def test_every_command_that_listens_is_here_with_all_its_ports(commands: Command
     assert names == LISTENING | silent, "is a new command one that listens?"
     assert sorted(commands.listeners) == sorted(LISTENERS)
     found = set().union(*(listening_ports(process) for process in commands.processes.values()))
-    assert found == {listener.port for listener in commands.listeners.values()}
+    assert found == {listener.port for listener in commands.listeners.values()} | commands.grpc_ports
 
 
 def test_only_our_server_opens_ports() -> None:
