@@ -49,7 +49,7 @@ async def measure(systems: list[str], turns: int, amounts: Amounts, folder: Path
         for name in tqdm(systems, desc="starting"):
             try:
                 proxy = await asyncio.to_thread(PROXIES[name], urls, folder)
-                await asyncio.to_thread(stack.enter_context, started([proxy.server]))
+                await asyncio.to_thread(stack.enter_context, started([*proxy.beside, proxy.server]))
                 proxies[name] = proxy
             except (SetUpError, RuntimeError) as error:
                 failed[name] = str(error)

@@ -129,10 +129,9 @@ class Load:
         """Processor seconds of the proxy for each request of ``kind``, or for each frame."""
         if kind == CHUNK:
             return await self._measure_frames(amounts)
-        pid = self._proxy.server.pid
         count = amounts.small if kind == SMALL else amounts.large
         connections = [await self._connect() for _ in range(min(amounts.connections, count))]
-        before = cpu_seconds(pid, children=True)
+        before = self._read_seconds()
         requests = iter(range(count))
 
         async def send_requests(connection: Connection) -> None:
@@ -142,22 +141,21 @@ class Load:
 
         await asyncio.gather(*map(send_requests, connections))
         await asyncio.sleep(SETTLING_SECONDS)
-        each = (cpu_seconds(pid, children=True) - before) / count
+        each = (self._read_seconds() - before) / count
         for connection in connections:
             connection.close()
         return each
 
     async def _measure_frames(self, amounts: Amounts) -> float:
-        pid = self._proxy.server.pid
         connections = [await self._connect() for _ in range(amounts.streams)]
         answers = [connection.send_request(self._request(CHUNK)) for connection in connections]
         await self._await_events(connections, 1)
-        before = cpu_seconds(pid, children=True)
+        before = self._read_seconds()
         try:
             for number in range(amounts.frames):
                 self._engine.write_frames()
                 await self._await_events(connections, 2 + number)
-            each = (cpu_seconds(pid, children=True) - before) / (amounts.frames * amounts.streams)
+            each = (self._read_seconds() - before) / (amounts.frames * amounts.streams)
         finally:
             self._engine.end_streams()
         async with asyncio.timeout(STALL_SECONDS):
@@ -165,6 +163,10 @@ class Load:
         for connection in connections:
             connection.close()
         return each
+
+    def _read_seconds(self) -> float:
+        """Processor time of the proxy's processes."""
+        return sum(cpu_seconds(each.pid, children=True) for each in (self._proxy.server, *self._proxy.beside))
 
     async def _await_events(self, connections: Sequence[Connection], count: int) -> None:
         async with asyncio.timeout(STALL_SECONDS):

