@@ -5,15 +5,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paternoster_engine.core.batch import Batch, StepOutput, StepResult
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
-from paternoster_engine.model.adapters.lora_adapter import OpenAdapter
 from paternoster_engine.runner.protocol import Runner, RunnerStep
 from paternoster_engine.stall_limit import StallLimit
 from paternoster_engine.step_pace import StepPace
+
+if TYPE_CHECKING:  # a scheduler needs no torch
+    from paternoster_engine.model.adapters.lora_adapter import OpenAdapter
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +45,7 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         clock: Callable[[], float] = time.monotonic,
-        open_adapter: Callable[[Path, int], OpenAdapter] | None = None,
+        open_adapter: "Callable[[Path, int], OpenAdapter] | None" = None,
     ) -> None:
         """``open_adapter``: of a path and the bytes that it may take; None where no request has an adapter."""
         self.scheduler = scheduler

@@ -16,17 +16,19 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from paternoster_contract.limits import LONGEST_NAME
-from paternoster_engine.model.adapters.lora_adapter import LoraAdapter, OpenAdapter
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.server.errors import AdapterUnavailable, InvalidAdapter, UnknownModel
+
+if TYPE_CHECKING:  # torch is loaded with the model
+    from paternoster_engine.model.adapters.lora_adapter import LoraAdapter, OpenAdapter
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Open = Callable[[Path, int], OpenAdapter]
+Open = Callable[[Path, int], "OpenAdapter"]
 """Of a path and the bytes that its matrices may take."""
 
 MOST_ADAPTERS = 10_000
@@ -67,7 +69,7 @@ class AdapterStore:
         self._promised = 0
         """Bytes of adapters that are being read."""
         self._loading: dict[bytes, asyncio.Task[LoraAdapter]] = {}
-        self._changing = asyncio.Lock()
+        self._loads = asyncio.Lock()
         self._freed = asyncio.Event()
         self.counts: Counter[str] = Counter()
         """Of ``loads``, ``evictions``, and ``waits`` of requests for an adapter that was not in memory."""
@@ -109,7 +111,7 @@ class AdapterStore:
         ``in_place``: where ``name`` stands for one already; requests that run go on with that.
         """
         open_adapter = self._check_load(name, path)
-        async with self._changing:
+        async with self._loads:
             if name in self._named and not in_place:
                 raise InvalidAdapter(
                     "lora_name",
@@ -127,15 +129,15 @@ class AdapterStore:
             self._forget_nameless()
         log.info("adapter %s loaded from %s: %d bytes, digest %s", name, path, adapter.nbytes, adapter.digest.hex())
 
-    async def unload(self, name: str) -> None:
+    def unload(self, name: str) -> None:
         """Take ``name`` away at once; memory is freed when no request has it. Raises :class:`UnknownModel`."""
-        async with self._changing:
-            self.find_adapter(name)
-            del self._named[name]
-            self._forget_nameless()
+        # Not behind a load that waits for room.
+        self.find_adapter(name)
+        del self._named[name]
+        self._forget_nameless()
         log.info("adapter %s unloaded", name)
 
-    async def acquire(self, named: NamedAdapter) -> LoraAdapter:
+    async def acquire(self, named: NamedAdapter) -> "LoraAdapter":
         """The adapter itself, read again if it was evicted; who holds it keeps it in memory.
 
         Raises :class:`AdapterUnavailable`.
@@ -174,7 +176,7 @@ class AdapterStore:
             # All who waited for it may be gone.
             task.exception()
 
-    async def _read_again(self, named: NamedAdapter) -> LoraAdapter:
+    async def _read_again(self, named: NamedAdapter) -> "LoraAdapter":
         assert self._open is not None
         try:
             adapter = await self._read(self._open, named.path)
@@ -184,7 +186,7 @@ class AdapterStore:
             raise AdapterUnavailable(named.name, "its files have changed since it was loaded: load it again")
         return adapter
 
-    async def _read(self, open_adapter: Open, path: str) -> LoraAdapter:
+    async def _read(self, open_adapter: Open, path: str) -> "LoraAdapter":
         """From its files, once there is room; raises :class:`ModelError`."""
         opened = await _run_in_thread(partial(open_adapter, Path(path), self.max_bytes))
         await self._make_room(opened.nbytes)
@@ -228,7 +230,7 @@ class AdapterStore:
     def _fits(self, nbytes: int) -> bool:
         return self.resident_bytes + self._promised + nbytes <= self.max_bytes
 
-    def _mark_used(self, adapter: LoraAdapter) -> None:
+    def _mark_used(self, adapter: "LoraAdapter") -> None:
         """As the one asked for last."""
         self._recent.pop(adapter.digest, None)
         self._recent[adapter.digest] = adapter

@@ -80,7 +80,7 @@ async def load_lora_adapter(body: LoadLoraAdapter, state: State) -> str:
 @router.post(paths.UNLOAD_LORA_ADAPTER, response_class=PlainTextResponse)
 async def unload_lora_adapter(body: UnloadLoraAdapter, state: State) -> str:
     """Answers once no new request gets the adapter; its memory is freed when the last that has it ends."""
-    await _adapters(state).unload(body.lora_name)
+    _adapters(state).unload(body.lora_name)
     return f"Success: LoRA adapter '{body.lora_name}' removed successfully."
 
 

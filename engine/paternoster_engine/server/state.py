@@ -5,13 +5,13 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
 from paternoster_contract.stats import EngineState, StartPart
 from paternoster_contract.stream_journal import StreamId
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.model.adapters.lora_adapter import LoraAdapter
 from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.server.adapters import AdapterStore, NamedAdapter
@@ -21,6 +21,9 @@ from paternoster_engine.server.generation.prompt_encoder import PromptEncoder
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.text_chains.feed import TextChainFeed
+
+if TYPE_CHECKING:  # torch is loaded with the model
+    from paternoster_engine.model.adapters.lora_adapter import LoraAdapter
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class ServedModel:
         adapter = self.adapters.find_adapter(name)
         return replace(self, name=name, fingerprint=adapter.mark_fingerprint(self.fingerprint), adapter=adapter)
 
-    async def acquire_adapter(self) -> LoraAdapter | None:
+    async def acquire_adapter(self) -> "LoraAdapter | None":
         """What a request's rows get, once it is in memory; raises :class:`AdapterUnavailable`."""
         if self.adapters is None or self.adapter is None:
             return None

@@ -45,7 +45,8 @@ async def chat_requests(
     prompt = await _token_ids(served, encoding, max(1, body.min_tokens))
     limit = _limit_chat(served, body, prompt)
     matcher = await AnswerConstraint(served.answers, body, sender.tenant).match_chat(ending)
-    pieces, adapter = () if text is None else text.pieces, await served.acquire_adapter()
+    pieces = () if text is None else text.pieces
+    adapter = None if served.adapter is None else await served.acquire_adapter()
     return build_requests(served, body, [prompt], limit, name, sender, [matcher], pieces, adapter), ending
 
 
@@ -57,7 +58,7 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
     _check_completion_logprobs(body, prompts)
     matchers = await AnswerConstraint(served.answers, body, sender.tenant).match_texts(prompts)
     pieces = await _locate_text(served, body, prompts[0], sender)
-    adapter = await served.acquire_adapter()
+    adapter = None if served.adapter is None else await served.acquire_adapter()
     return build_requests(served, body, prompts, limit, name, sender, matchers, pieces, adapter)
 
 
