@@ -82,7 +82,7 @@ def scarce(cap: str, args: argparse.Namespace) -> dict[str, Any]:
         replicas=2,
         engine={"kvCacheMemory": args.memory},
         slo={"ttftP95Milliseconds": round(args.limit * 1000)},
-        concurrency={**steered, "min": 2, "windowSeconds": 10, "cooldownSeconds": 5, "tokenBudget": {"mode": "Fixed"}},
+        concurrency={**steered, "min": 2, "tokenBudget": {"mode": "Fixed"}},
     )
 
 

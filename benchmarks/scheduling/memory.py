@@ -1,6 +1,4 @@
-"""A KV pool of half the need: admission, victims, and what becomes of a victim's blocks."""
-
-from dataclasses import replace
+"""A KV pool of half the need: admission, and what becomes of a victim's blocks."""
 
 from scheduling.experiment import Context
 from scheduling.serving import Arrival, Served, percentile, serve
@@ -13,7 +11,6 @@ LOAD = 0.8
 """Share of what the machine can do with all the memory it wants."""
 ADMISSIONS = ("greedy", "no-evict")
 PREEMPTIONS = ("recompute", "swap")
-VICTIMS = ("least-computed", "priority")
 SWAP_ROOM = 4
 """Host blocks for each block of the pool, as memory of a host is to that of a device."""
 
@@ -25,18 +22,13 @@ def run(context: Context) -> list[Table]:
     swapping = scarce.changed(host_blocks=SWAP_ROOM * (need // 2))
     served: dict[str, Served] = {"enough memory": ample}
 
-    def ran(name: str, machine: Machine, requests: list[Arrival] = arrivals) -> Served:
-        served[name] = serve(machine, requests, on_end=context.progress(f"memory: {name}", len(requests)))
-        return served[name]
+    def run_machine(name: str, machine: Machine) -> None:
+        served[name] = serve(machine, arrivals, on_end=context.progress(f"memory: {name}", len(arrivals)))
 
     for admission in ADMISSIONS:
-        ran(admission, scarce.changed(admission=admission))
+        run_machine(admission, scarce.changed(admission=admission))
     for preemption in PREEMPTIONS:
-        ran(preemption, swapping.changed(preemption=preemption))
-    # Every other request is of the upper class, for the victim that goes by classes.
-    classes = [replace(arrival, priority=number % 2) for number, arrival in enumerate(arrivals)]
-    for victim in VICTIMS:
-        ran(victim, scarce.changed(victim=victim), classes)
+        run_machine(preemption, swapping.changed(preemption=preemption))
     note = (
         f"{REQUESTS} requests of the conversation trace (prompt at most 512, output 8..256), Poisson arrivals at "
         f"{LOAD:.0%} of what the machine does with enough memory; {need // 2:,} KV blocks where {need:,} are used at "
@@ -48,19 +40,9 @@ def run(context: Context) -> list[Table]:
     def table(title: str, names: tuple[str, ...]) -> Table:
         return Table(title, note, columns, [_row(context, name, served[name]) for name in names])
 
-    by_class: list[list[Cell]] = [
-        [name, _latency_of_class(served[name], 0), _latency_of_class(served[name], 1)] for name in VICTIMS
-    ]
     return [
         table("Preemption on and off: what an admission must leave", ("enough memory", *ADMISSIONS)),
         table("What becomes of a victim: recompute against swap", PREEMPTIONS),
-        table("Who is the victim", VICTIMS),
-        Table(
-            "Who is the victim, by class",
-            "The same runs; every other request is of the upper class.",
-            ["victim", "upper class latency p99, s", "lower class latency p99, s"],
-            by_class,
-        ),
     ]
 
 
@@ -103,8 +85,3 @@ def _row(context: Context, name: str, served: Served) -> list[Cell]:
         percentile((record.ttft for record in served.records if record.times), 99),
         percentile((record.latency for record in served.records if record.times), 99),
     ]
-
-
-def _latency_of_class(served: Served, priority: int) -> float:
-    """The 99th percentile, seconds."""
-    return percentile((record.latency for record in served.of(lambda a: a.priority == priority)), 99)

@@ -42,8 +42,7 @@ class Conditions:
     def manifest(self, *, law: bool) -> dict[str, Any]:
         """The fleet as a document: replicas fixed; the cap and the tokens of a step too, unless ``law``."""
         concurrency = {
-            "mode": "Auto", "objective": "PreemptionRate", "min": 2, "windowSeconds": 10, "cooldownSeconds": 5,
-            "increaseStep": 1, "minFinishedRequests": 3, "tokenBudget": {"min": 32},
+            "mode": "Auto", "objective": "PreemptionRate", "min": 2, "tokenBudget": {"min": 32},
         }  # fmt: skip
         limited = {"concurrency": concurrency, "slo": {"itlP95Milliseconds": self.itl_limit_ms}}
         engine = {

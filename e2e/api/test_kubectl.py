@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paternoster_e2e.kubectl import CommandError, Document, Kubectl
 from paternoster_e2e.objects import merge
+from paternoster_operator.api.stored import REMOVED_FIELDS, RemovedField
 
 Manifest = Callable[..., Document]
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
@@ -92,6 +94,21 @@ class TestUnknownFields:
             kubectl("create", "--filename=-", document=right)
         with pytest.raises(CommandError, match=r"spec\.engine\.maxNumSeq"):
             kubectl(*verb.split(), "--filename=-", document=wrong)
+
+    @pytest.mark.parametrize(("path", "removed"), REMOVED_FIELDS.items())
+    def test_one_that_was_removed_is_refused_with_its_successor(
+        self, kubectl: Kubectl, manifest: Manifest, path: tuple[str, ...], removed: RemovedField
+    ) -> None:
+        def spec_with(value: object) -> Any:
+            for name in reversed(path[1:]):
+                value = {name: value}
+            return value
+
+        refusal = kubectl.refusal(manifest(**spec_with("other" if removed.type == "string" else 3)))
+        assert ".".join(path) in refusal
+        assert removed.advice in refusal
+        if removed.default is not None:
+            assert kubectl.refusal(manifest(**spec_with(removed.default))) == ""
 
     def test_a_patch_is_taken_without_it(self, kubectl: Kubectl, manifest: Manifest, namespace: str) -> None:
         kubectl("create", "--filename=-", document=manifest("patched"))

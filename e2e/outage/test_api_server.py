@@ -17,7 +17,7 @@ def test_a_restarted_api_server_is_watched_again(kubectl: Kubectl, gateway: str,
     with streams(gateway, NAME, 2) as load:
         server.restart()
         server.until(own_cluster.plane.ready)
-        patch(kubectl, {"concurrency": {"cooldownSeconds": 7}})
+        patch(kubectl, {"concurrency": {"preemptionTargetPerThousand": 21}})
         settled(kubectl, 1)
     assert load.dropped == []
 
@@ -35,7 +35,7 @@ def test_a_hanging_etcd_scales_nothing(kubectl: Kubectl, gateway: str, own_clust
         finally:
             etcd.signal(signal.SIGCONT)
         until(own_cluster.plane.ready, "the API server is back")
-        patch(kubectl, {"concurrency": {"cooldownSeconds": 6}})
+        patch(kubectl, {"concurrency": {"preemptionTargetPerThousand": 22}})
         settled(kubectl, 1)
     assert load.dropped == []
     assert restarts(operator_pods(kubectl)) == operators

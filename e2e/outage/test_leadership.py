@@ -20,7 +20,7 @@ def test_the_other_takes_over(kubectl: Kubectl, gateway: str, own_cluster: Clust
         words = ["delete", "pod", first, f"--namespace={SYSTEM}", "--grace-period=0", "--force"]
         kubectl(*words)
         second = until(lambda: leader(kubectl) not in ("", first) and leader(kubectl), "a new leader", HANDOVER_SECONDS)
-        patch(kubectl, {"concurrency": {"increaseStep": 3}})
+        patch(kubectl, {"concurrency": {"preemptionTargetPerThousand": 21}})
         settled(kubectl, 1)
     assert load.dropped == []
     assert second != first

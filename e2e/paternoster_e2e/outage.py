@@ -26,7 +26,7 @@ def fleet_document(name: str = NAME) -> Document:
             "engine": {"maxNumSeqs": 16, "maxModelLen": 512, "kvCacheMemory": "64Mi"},
             "resources": {"requests": {"cpu": "200m"}, "limits": {"cpu": "1"}},
             "autoscaling": {"minReplicas": 1, "maxReplicas": 3, "scaleDown": {"stabilizationWindowSeconds": 10}},
-            "concurrency": {"mode": "Auto", "min": 4, "windowSeconds": 10},
+            "concurrency": {"mode": "Auto", "min": 4},
             "drain": {"timeoutSeconds": 60},
         },
     }

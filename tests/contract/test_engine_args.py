@@ -51,7 +51,6 @@ settings = st.builds(
             "order": st.sampled_from(["fcfs", "priority", "fair-share"]),
             "speculative": st.sampled_from(["off", "grammar", "ngram"]),
             "priority_aging": st.floats(0, 100),
-            "victim": st.sampled_from(["least-computed", "priority"]),
             "preemption": st.sampled_from(["recompute", "swap"]),
             "tenant_tokens_per_second": st.floats(0, 1e6),
             "tenant_weights": st.sampled_from(["", "alice=2", "alice=2,b c=0.5"])

@@ -61,7 +61,7 @@ def test_every_setting_of_scheduling_reaches_the_scheduler() -> None:
     args = EngineArgs(
         max_num_seqs=9, block_size=8, max_queued_requests=7, prefix_cache=False, await_prefix=False,
         pause_lower_classes=True, admission="no-evict", order="priority",
-        priority_aging=4.0, reserved_slots=2, victim="priority", preemption="swap", max_queued_per_tenant=5,
+        priority_aging=4.0, reserved_slots=2, preemption="swap", max_queued_per_tenant=5,
         max_running_per_tenant=6, tenant_tokens_per_second=11.0, tenant_token_burst=12.0, tenant_weights={"a": 2.0},
         speculative="ngram",
     )  # fmt: skip

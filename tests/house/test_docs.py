@@ -1,13 +1,20 @@
 """What pages point at is there: files, headings, and the folders that the page on the structure lists."""
 
 import re
+from collections.abc import Collection, Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from paternoster_operator.api.crd import object_schema
+from paternoster_operator.api.stored import REMOVED_FIELDS
+
 ROOT = Path(__file__).resolve().parents[2]
 HIDDEN = {".venv", ".git", ".pytest_cache", "node_modules", "dist"}
+KUBERNETES_OWN = ("spec.podTemplate.spec", "spec.tolerations", "spec.topologySpreadConstraints")
+"""Fields whose meaning is that of Kubernetes' own pods, which its pages have."""
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not HIDDEN & set(page.relative_to(ROOT).parts))
 
 
@@ -77,3 +84,26 @@ def test_every_condition_is_on_the_page_of_kubernetes() -> None:
     }
     assert len(types) > 8
     assert sorted(type_ for type_ in types if f"`{type_}`" not in page) == []
+
+
+def list_unnamed(node: dict[str, Any], path: str, words: Collection[str]) -> Iterator[str]:
+    """The fields below ``path`` that are none of ``words``."""
+    for name, child in node.get("properties", {}).items():
+        field = f"{path}.{name}"
+        if not field.startswith(KUBERNETES_OWN) and tuple(field.split(".")) not in REMOVED_FIELDS:
+            if name not in words:
+                yield field
+            yield from list_unnamed(child, field, words)
+    for inner in ("items", "additionalProperties"):
+        if isinstance(node.get(inner), dict):
+            yield from list_unnamed(node[inner], path, words)
+
+
+def test_every_setting_of_a_manifest_is_on_a_page() -> None:
+    words = {word for page in (ROOT / "docs").rglob("*.md") for word in re.findall(r"\w+", page.read_text("utf-8"))}
+    assert sorted(list_unnamed(object_schema()["properties"]["spec"], "spec", words)) == []
+
+
+def test_a_setting_on_no_page_is_seen() -> None:
+    schema: dict[str, Any] = {"properties": {"a": {"items": {"properties": {"b": {}}}}, "tolerations": {}}}
+    assert list(list_unnamed(schema, "spec", {"a"})) == ["spec.a.b"]

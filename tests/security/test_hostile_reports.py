@@ -15,6 +15,7 @@ from paternoster_contract.stats import STEP_SUMS, EngineStats
 from paternoster_operator.autoscaling.autoscaler import Autoscaler, seconds_until_sleep
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS
 from paternoster_operator.autoscaling.observation import Observation
+from paternoster_operator.autoscaling.tuning import Tuning
 from paternoster_operator.autoscaling.windows import SignalWindows
 from paternoster_operator.plausible import find_implausible
 
@@ -100,13 +101,13 @@ def test_a_counter_that_falls_again_and_again_adds_no_more_than_one_that_only_gr
         [most * number for number in range(1, LOOKS + 1)],
         [int(most * part) for part in pattern] * (LOOKS // 2),
     ):
-        windows, last = SignalWindows(), sound
+        windows, last = SignalWindows(Tuning(window_seconds=5.0 * LOOKS)), sound
         for number, value in enumerate([0, *values]):
             report = EngineStats.model_validate({**SOUND, field: value})
             assert find_implausible(report, last, 5.0, capacity=64, queue=1024) is None
-            windows.observe(Observation(5.0 * number, 1, ("a",), (), (), {"a": report}), 600.0)
+            windows.observe(Observation(5.0 * number, 1, ("a",), (), (), {"a": report}))
             last = report
-        signals = windows.summarize_signals(5.0 * LOOKS)
+        signals = windows.summarize_signals()
         grown.append((signals.arrived, signals.generated, signals.preempted))
     assert grown[1] <= grown[0]
 

@@ -31,7 +31,7 @@ class EngineArgs(ModelSettings, ServerSettings, CapacitySettings, MemorySettings
         "chat_template", "tool_parser", "tool_template", "reasoning_parser", "generation_config", "task", "pooling",
         "matryoshka", "dtype", "quantization", "batch_invariant", "block_size", "kv_cache_memory", "kv_cache_dtype",
         "max_batched_tokens", "max_queued_requests", "parse_special_tokens", "disable_any_whitespace", "order",
-        "min_priority", "max_priority", "vllm_metrics", "prefill_first", "await_prefix", "admission", "victim",
+        "min_priority", "max_priority", "vllm_metrics", "prefill_first", "await_prefix", "admission",
         "speculative", "draft_model", "priority_aging", "pause_lower_classes", "reserved_slots", "watermark_percent",
         "gpu_memory_utilization", "preemption", "swap_memory", *TenantSettings.model_fields, *HttpLimits.model_fields,
     )  # fmt: skip

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 from pydantic import BeforeValidator
 
+VICTIM_SUCCESSOR = "who has the fewest computed tokens is preempted, with order priority one of a lower class"
 REMOVED_FLAGS: Mapping[str, str] = {
     "overlap": "was removed: steps are planned ahead on one CUDA device without swap, and nowhere else",
     "mode": "was removed: an engine admits requests at every step",
     "batch_size": "was removed: an engine admits requests at every step",
     "batch_wait": "was removed: an engine admits requests at every step",
+    "victim": f"was removed: {VICTIM_SUCCESSOR}",
     "max_queued_per_user": "was renamed: use --max-queued-per-tenant",
     "max_running_per_user": "was renamed: use --max-running-per-tenant",
     "user_tokens_per_second": "was renamed: use --tenant-tokens-per-second",
@@ -22,8 +24,6 @@ REMOVED_ORDERS: Mapping[str, str] = {"deadline": "fcfs"}
 """By the value of ``order``; a request's ``deadline_ms`` holds in every order."""
 REMOVED_ADMISSIONS: Mapping[str, str] = {"full-reserve": "no-evict"}
 """By the value of ``admission``; both never preempt, and ``no-evict`` admits more at once."""
-REMOVED_VICTIMS: Mapping[str, str] = {"last-in": "least-computed"}
-"""By the value of ``victim``."""
 REMOVED_PREEMPTIONS: Mapping[str, str] = {"auto": "swap"}
 """By the value of ``preemption``."""
 

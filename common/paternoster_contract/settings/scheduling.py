@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from paternoster_contract.flags import Settings
-from paternoster_contract.settings.removed import REMOVED_ADMISSIONS, REMOVED_ORDERS, REMOVED_VICTIMS, refuse_removed
+from paternoster_contract.settings.removed import REMOVED_ADMISSIONS, REMOVED_ORDERS, refuse_removed
 from paternoster_contract.settings.row import (
     NO_TENANTS,
     SGLANG_ARGS,
@@ -19,7 +19,6 @@ from paternoster_contract.settings.row import (
 
 AdmissionName = Literal["greedy", "no-evict"]
 OrderName = Literal["fcfs", "priority", "fair-share"]
-VictimName = Literal["least-computed", "priority"]
 SpeculativeName = Literal["auto", "off", "grammar", "ngram", "draft"]
 
 _POSITIVE_INT32 = Annotated[int, Field(ge=1, le=2**31 - 1, json_schema_extra={"format": "int32"})]
@@ -77,9 +76,6 @@ class SchedulingSettings(Settings):
         SpecField("engine.scheduling.reservedSlots", annotation=Annotated[int, Field(ge=0, le=4095)]),
         OtherEngines(refuse_rest("vLLM reserves no slots"))] = Field(
         default=0, ge=0, description="Slots under the live cap that only requests with a priority below 0 get.")
-    victim: Annotated[VictimName, refuse_removed(REMOVED_VICTIMS), SpecField("engine.scheduling.victim"),
-        OtherEngines(refuse_rest("vLLM preempts the request that came last"))] = Field(
-        default="least-computed", description="Who is preempted when the KV pool runs dry.")
     speculative: Annotated[SpeculativeName,
         SpecField("engine.scheduling.speculative", "Tokens proposed before they are sampled, and verified several in a "
                   "step: grammar, those that a request's grammar forces; ngram, also those that followed its last ones "

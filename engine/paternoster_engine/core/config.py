@@ -94,7 +94,7 @@ class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
     @property
     def uses_priority(self) -> bool:
         """Whether a request's ``priority`` changes anything."""
-        return self.order == "priority" or self.victim == "priority" or self.reserved_slots > 0
+        return self.order == "priority" or self.reserved_slots > 0
 
     @property
     def uses_tenants(self) -> bool:

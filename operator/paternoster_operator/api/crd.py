@@ -13,6 +13,7 @@ from paternoster_contract import labels
 from paternoster_operator.api.columns import COLUMNS, Column
 from paternoster_operator.api.rule import Rule
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
+from paternoster_operator.api.stored import REMOVED_FIELDS
 from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 
@@ -103,6 +104,14 @@ class _Plain(yaml.SafeDumper):
 def object_schema() -> Schema:
     """Schema of the resource."""
     spec = to_structural(LLMDeploymentSpec.model_json_schema(by_alias=True))
+    for path, removed in REMOVED_FIELDS.items():
+        parent = spec
+        for name in path[1:-1]:
+            parent = parent["properties"][name]
+        rules = [_rule_schema(removed.to_rule(path))]
+        parent["properties"][path[-1]] = {
+            "type": removed.type, "description": "Ignored: it was removed.", "x-kubernetes-validations": rules
+        }  # fmt: skip
     spec["x-kubernetes-validations"] = [_rule_schema(rule) for rule in SPEC_RULES]
     status = to_structural(LLMDeploymentStatus.model_json_schema(by_alias=True))
     status["default"] = {"observedGeneration": -1}

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from paternoster_operator.api.pod.fields import faults_of
 from paternoster_operator.api.rule import Rule
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
-from paternoster_operator.api.stored import REMOVED_FIELDS
+from paternoster_operator.api.stored import REMOVED_FIELDS, without_former_defaults
 from paternoster_operator.api.types.fields import show_value
 from paternoster_operator.api.types.secret import Secret
 from paternoster_operator.api.v1alpha1 import LLMDeployment
@@ -40,6 +40,8 @@ def parse_resource(document: Mapping[str, Any], parsed: LLMDeployment | None = N
     try:
         resource = LLMDeployment.model_validate(document)
     except ValidationError as error:
+        if (rest := without_former_defaults(document)) is not document:
+            return parse_resource(rest, parsed)
         raise InvalidManifest([_describe_fault(dict(fault)) for fault in error.errors()]) from error
     if parsed is not None and (parsed.metadata.name, parsed.spec) == (resource.metadata.name, resource.spec):
         return resource
@@ -156,8 +158,8 @@ def _describe_fault(fault: Mapping[str, Any]) -> str:
     kind, context = fault["type"], fault.get("ctx", {})
     if kind == "missing":
         return f"{field}: is missing: it is required"
-    if kind == "extra_forbidden" and (instead := REMOVED_FIELDS.get(tuple(map(str, location)))):
-        return f"{field}: was removed: {instead}; leave it out"
+    if kind == "extra_forbidden" and (removed := REMOVED_FIELDS.get(tuple(map(str, location)))):
+        return f"{field}: {removed.advice}"
     if kind == "extra_forbidden":
         allowed = ", ".join(_fields_at(location[:-1]))
         return f"{field}: unknown field: allowed here: {allowed}"
@@ -184,7 +186,7 @@ def _fields_at(location: list[Any]) -> list[str]:
             continue
         annotation = next(field.annotation for field in model.model_fields.values() if field.alias == part)
         model = next(kind for kind in _models_in(annotation))
-    return sorted(field.alias or name for name, field in model.model_fields.items())
+    return sorted(field.alias or name for name, field in model.model_fields.items() if not field.exclude)
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -142,18 +142,6 @@ class Concurrency(Document):
     """First live cap; the highest when unset."""
     preemption_target_per_thousand: int = Field(default=20, ge=0, le=1000, json_schema_extra=INT32)
     """Requests preempted per thousand finished that are acceptable."""
-    window_seconds: int = Field(default=30, ge=5, le=600, json_schema_extra=INT32)
-    """Span of the measurements a decision looks at."""
-    cooldown_seconds: int = Field(default=15, ge=0, le=600, json_schema_extra=INT32)
-    """Least time between two changes of the cap; windowSeconds where that is longer."""
-    increase_step: int = Field(default=4, ge=1, le=1024, json_schema_extra=INT32)
-    """Sequences added when there is room, while no number of them is known to be too many."""
-    decrease_percent: int = Field(default=20, ge=1, le=90, json_schema_extra=INT32)
-    """Largest share taken away at once when tokens come too late."""
-    kv_high_watermark_percent: int = Field(default=90, ge=10, le=100, json_schema_extra=INT32)
-    """With the objective PreemptionRate: KV use above which the cap is not raised."""
-    min_finished_requests: Count = 5
-    """Finished requests in the window below which a preemption rate says little."""
     token_budget: TokenBudget = Field(default_factory=TokenBudget)
 
 
@@ -299,6 +287,8 @@ class LLMDeployment(BaseModel):
     spec: LLMDeploymentSpec
     status: dict[str, Any] = Field(default_factory=dict)
     """As last written; read by the status builder alone."""
+    removed_fields: tuple[str, ...] = Field(default=(), max_length=0, exclude=True)
+    """Fields and values of a stored resource that its schema no longer has, in words; a manifest has none."""
 
     @property
     def served_name(self) -> str:

@@ -31,7 +31,7 @@ where no replica can be added."""
 class Autoscaler:
     """Observes one fleet and decides what its loops want; times are the caller's clock.
 
-    ``observe`` appends to one window, of the last ``windowSeconds`` (30). ``decide`` learns from it, once in 5 s, and
+    ``observe`` appends to one window, of the last 30 s. ``decide`` learns from it, once in 5 s, and
     evaluates the loops in order, each at its own period; each reads what an earlier one just decided. Live cap and
     token budget count as no capacity, so that a cut of either is no demand. ``docs/control.md`` has the law on one
     page, and an example.
@@ -61,9 +61,8 @@ class Autoscaler:
     def observe(self, observation: Observation) -> Signals:
         """Append an observation to the windows, and summarize them."""
         self._observation = observation
-        window_seconds = self.policy.concurrency.window_seconds
-        self.windows.observe(observation, window_seconds)
-        self.signals = self.windows.summarize_signals(window_seconds)
+        self.windows.observe(observation)
+        self.signals = self.windows.summarize_signals()
         return self.signals
 
     def decide(self, now: float) -> Decision:

@@ -150,7 +150,7 @@ def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
     Independent of the live cap and token budget, so that cutting either never looks like new demand.
     """
     bounds = [Capacity(policy.highest_cap if policy.held_cap is None else policy.held_cap, "max_num_seqs")]
-    if (room := kv_room(policy, model)) is not None:
+    if (room := kv_room(model)) is not None:
         bounds.append(Capacity(room, "KV"))
     limit = policy.itl_seconds
     if limit is not None and (room := model.most_within(limit * model.tuning.itl_margin)) is not None:
@@ -161,10 +161,10 @@ def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
     return Capacity(max(least.sequences, 1.0), least.bound)
 
 
-def kv_room(policy: ScalingPolicy, model: ReplicaModel) -> float | None:
+def kv_room(model: ReplicaModel) -> float | None:
     """Sequences that fill the KV pool up to the high-water mark; None while their size is unknown."""
     share = model.kv_per_sequence
-    return None if share is None else policy.concurrency.kv_high_watermark_percent / 100 / share
+    return None if share is None else model.tuning.planned_kv_usage / share
 
 
 def decode_room(policy: ScalingPolicy, model: ReplicaModel) -> float | None:

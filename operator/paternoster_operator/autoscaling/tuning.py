@@ -12,9 +12,12 @@ class Tuning:
     """
 
     replica_period_seconds: float = 15.0
-    """Between two evaluations of the replica loop: three of the cap loop's, whose change then has settled."""
+    """Between two evaluations of the replica loop: three of the cap loop's, whose change then has settled. The token
+    budget rests for as long after a change."""
     engine_period_seconds: float = 5.0
     """Between two evaluations of live cap and token budget, which act on the next step and restart nothing."""
+    window_seconds: float = 30.0
+    """Span of the numbers that a decision looks at: of an engine six samples."""
     stale_seconds: float = 15.0
     """Age of an engine's last sample beyond which it is stale: three missed polls."""
 
@@ -43,6 +46,14 @@ class Tuning:
     prior_arrivals: float = 10.0
     """Arrivals that weigh as much as what runs now: a rate of few requests is uncertain."""
 
+    cap_step: int = 4
+    """Sequences by which the cap is raised at least, while no number of them is known to be too many."""
+    max_cap_cut_share: float = 0.2
+    """Largest share of the cap that is taken away at once when tokens come too late."""
+    planned_kv_usage: float = 0.9
+    """KV use up to which replicas are planned for; with PreemptionRate the cap is raised no further."""
+    min_ended_requests: int = 5
+    """Ended requests below which the preempted ones among them say little."""
     like_kv_share: float = 1.5
     """How many times as much of the KV pool a sequence may hold for an earlier trial of the cap to count still."""
     max_repeated_share: float = 0.05

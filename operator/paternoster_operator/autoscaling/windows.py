@@ -124,9 +124,9 @@ class SignalWindows:
     """When the fleet last had a request, as far as anything reported until now: silence moves it nowhere."""
     _observation: Observation = field(default_factory=lambda: Observation(0.0, 0, (), (), (), {}))
 
-    def observe(self, observation: Observation, keep_seconds: float) -> None:
-        """Append what was observed; samples older than ``keep_seconds``, and pods that are gone, are forgotten."""
-        now, self._observation = observation.now, observation
+    def observe(self, observation: Observation) -> None:
+        """Append what was observed; samples older than the window, and pods that are gone, are forgotten."""
+        now, keep_seconds, self._observation = observation.now, self.tuning.window_seconds, observation
         for pod, stats in observation.engines.items():
             if (idle := _idle_seconds(stats, self.latest_sample(pod))) is not None:
                 self._record_request(now - idle)
@@ -158,13 +158,13 @@ class SignalWindows:
         """Whether a pod's engine answered lately."""
         return pod in self._tracks and self._tracks[pod].is_fresh(now, self.tuning.stale_seconds)
 
-    def summarize_signals(self, window_seconds: float) -> Signals:
-        """Signals of the serving replicas over the last ``window_seconds``.
+    def summarize_signals(self) -> Signals:
+        """Signals of the serving replicas over the window.
 
         What draining replicas still do counts as events of the window, not as capacity.
         """
         seen, now, stale = self._observation, self._observation.now, self.tuning.stale_seconds
-        tracks = self._tracks
+        tracks, window_seconds = self._tracks, self.tuning.window_seconds
         recent = {pod: tracks[pod] for pod in seen.serving if pod in tracks and tracks[pod].is_fresh(now, stale)}
         stats = [track.samples[-1] for track in recent.values()]
         begins = {pod: track.window_begin(now, window_seconds, stale) for pod, track in tracks.items()}

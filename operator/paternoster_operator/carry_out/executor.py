@@ -113,7 +113,7 @@ class Executor:
         self._metrics.observe(key, after.signals, plan.memory.last_decision, plan.recorded, len(after.serving))
         self._metrics.observe_conditions(key, status["conditions"])
         self._metrics.observe_slo(key, plan.resource.spec.slo)
-        for type_ in ("Stalled", "Contested", "GatewayCap"):
+        for type_ in ("Stalled", "Contested", "RemovedFields", "GatewayCap"):
             await self._warn_once(key, status, previous, type_)
         if status != previous:
             await self._cluster.write_status(key, status)

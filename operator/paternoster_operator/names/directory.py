@@ -97,9 +97,10 @@ class Directory:
         version, last = document["metadata"].get("resourceVersion"), self._parsed.get(key, _Parsed())
         if key not in self._parsed or last.version != version or version is None:
             try:
-                document = with_successors(document)
+                document, removed = with_successors(document)
                 named = document if self._names is Names.GLOBAL else _with_name(document)
-                last = _Parsed(version, parse_resource(named, parsed=last.resource))
+                resource = parse_resource(named, parsed=last.resource)
+                last = _Parsed(version, resource.model_copy(update={"removed_fields": removed}))
             except InvalidManifest as invalid:
                 last = _Parsed(version, last.resource, tuple(invalid.errors))
             self._parsed[key] = last

@@ -187,13 +187,12 @@ def add_signals(
         refused_reports=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(observed.refused.items())),
         failed_calls=failed_calls,
     )
-    window_seconds = resource.spec.concurrency.window_seconds
-    windows.observe(observation, window_seconds)
+    windows.observe(observation)
     samples = {pod.name: windows.latest_sample(pod.name) for pod in observed.answering}
     return replace(
         observed,
         observation=observation,
-        signals=windows.summarize_signals(window_seconds),
+        signals=windows.summarize_signals(),
         samples={pod: sample for pod, sample in samples.items() if sample is not None},
         startup=startup,
         num_routing=num_routing,

@@ -1,7 +1,8 @@
 """The conditions of a fleet: pure, so that equal inputs give equal messages.
 
 They follow the Kubernetes API conventions and kstatus: ``Ready`` and ``UpToDate`` are always there; ``Reconciling``,
-``Stalled`` and ``Contested`` only while true; ``GatewayCap`` only where the live cap is not held as usual.
+``Stalled``, ``Contested`` and ``RemovedFields`` only while true; ``GatewayCap`` only where the live cap is not held as
+usual.
 """
 
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,8 @@ def find_conditions(
     contested = _contested_condition(resource, observed, now)
     if contested is not None:
         conditions.append(contested)
+    if resource.removed_fields:
+        conditions.append(Condition("RemovedFields", "True", "FieldsIgnored", "; ".join(resource.removed_fields)))
     if access.gateways is not None:
         conditions.append(_routed_condition(access))
     conditions.append(_metrics_fresh(signals))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-_ABNORMAL = ("Reconciling", "Stalled", "Contested", "ScalingLimited")
+_ABNORMAL = ("Reconciling", "Stalled", "Contested", "RemovedFields", "ScalingLimited")
 """Conditions worth telling while true."""
 _NORMAL = ("Ready", "UpToDate", "MetricsFresh", "ScalingActive", "ConcurrencyStable")
 """Conditions worth telling while not true."""

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.timeout(900)
 
 POLICIES = {
     "admission": ("greedy", "no-evict"),
-    "victim": ("least-computed", "priority"),
     "order": ("fcfs", "priority", "fair-share"),
     "preemption": ("recompute", "swap"),
     "prefix_cache": (False, True),

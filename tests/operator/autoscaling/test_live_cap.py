@@ -235,7 +235,7 @@ def test_with_goodput_the_time_of_tokens_computed_again_cuts_the_cap(again: int,
 
 
 def test_with_goodput_long_steps_cut_the_cap() -> None:
-    """30 ms are the step of 20 sequences, at 10 ms + 1 ms each; a cut takes no more than ``decreasePercent``."""
+    """30 ms are the step of 20 sequences, at 10 ms + 1 ms each; a cut takes no more than a fifth."""
     made = goodput(*late(preempted=0), limit=30)
     assert (made.target, made.reason) == (38, Reason.LATENCY_ABOVE_TARGET)
 
@@ -264,5 +264,6 @@ def test_goodput_is_raised_no_further_than_steps_allow() -> None:
 
 def test_after_a_cut_the_cap_rests() -> None:
     state = law_state(replicas=2, live_cap=20, cap_changed=0.0)
-    reasons = [decide(policy(), seen(waiting=9, finished=100), state, now).live_cap for now in (10.0, 15.0)]
+    load = seen(waiting=9, finished=100, window_seconds=30.0)
+    reasons = [decide(policy(), load, state, now).live_cap for now in (30.0, 35.0)]
     assert [made.reason for made in reasons if made is not None] == [Reason.STABILIZING, Reason.HEADROOM_AVAILABLE]

@@ -1,5 +1,6 @@
 """Windows over counters that may begin anew, or that an engine does not report: then a loop holds and says so."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from paternoster_contract.stats import EngineState, EngineStats, Unreported
 from paternoster_operator.autoscaling.decision import Reason
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
-from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 from paternoster_operator.autoscaling.windows import SignalWindows
 
 STALE_SECONDS = DEFAULT_TUNING.stale_seconds
@@ -31,20 +32,21 @@ def stats(instance: str = "a", **values: Any) -> EngineStats:
 class Windows:
     """The windows of a fleet to which samples come one by one."""
 
-    def __init__(self) -> None:
-        self.windows = SignalWindows()
+    def __init__(self, keep_seconds: float = 600.0) -> None:
+        self.windows = SignalWindows(Tuning(window_seconds=keep_seconds))
         self.pods: set[str] = set()
 
-    def observe(self, pod: str, stats: EngineStats, now: float, keep_seconds: float = 600.0) -> None:
+    def observe(self, pod: str, stats: EngineStats, now: float) -> None:
         self.pods.add(pod)
-        self.windows.observe(Observation(now, 1, (), self.pods, (), {pod: stats}), keep_seconds)
+        self.windows.observe(Observation(now, 1, (), self.pods, (), {pod: stats}))
 
     def observe_gateways(self, requests: dict[str, int], now: float) -> None:
-        self.windows.observe(Observation(now, 1, (), self.pods, (), {}, gateway_requests=requests), 600.0)
+        self.windows.observe(Observation(now, 1, (), self.pods, (), {}, gateway_requests=requests))
 
     def summarize(self, *, window_seconds: float, now: float, ready_pods: list[str]) -> Signals:
-        self.windows.observe(Observation(now, 1, ready_pods, self.pods, (), {}), 1e9)
-        return self.windows.summarize_signals(window_seconds)
+        self.windows.observe(Observation(now, 1, ready_pods, self.pods, (), {}))
+        windows = replace(self.windows, tuning=Tuning(window_seconds=window_seconds))
+        return windows.summarize_signals()
 
 
 def test_counts_within_the_window_only() -> None:
@@ -126,11 +128,11 @@ def test_a_gateway_whose_answer_has_no_room_for_a_model_is_no_burst_when_it_has(
 @given(st.lists(st.integers(1, 400), min_size=3, max_size=20), st.integers(5, 60))
 def test_a_gap_in_the_samples_is_no_burst(gaps: list[int], window: int) -> None:
     """Two requests a second, however irregularly they are looked at: those of the window count, and no more."""
-    windows, now = Windows(), 0
+    windows, now = Windows(keep_seconds=120), 0
     for gap in gaps:
-        windows.observe("p", stats(requests_total=2 * now), now, keep_seconds=120)
+        windows.observe("p", stats(requests_total=2 * now), now)
         now += gap
-    windows.observe("p", stats(requests_total=2 * now), now, keep_seconds=120)
+    windows.observe("p", stats(requests_total=2 * now), now)
     signals = windows.summarize(window_seconds=window, now=now, ready_pods=["p"])
     assert signals.arrived == 2 * min(window, now)
     assert signals.arrival_rate == pytest.approx(2 * min(window, now) / window)
@@ -154,14 +156,14 @@ def test_a_clock_set_back_moves_the_samples_with_it() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 100), st.booleans()), min_size=2, max_size=20))
 def test_windows_side_by_side_count_everything_once(steps: list[tuple[int, int, bool]]) -> None:
-    windows, now, counter, instance, all_of_it = Windows(), 0, 0, 0, 0
-    windows.observe("p", stats("0"), 0, keep_seconds=1e9)
+    windows, now, counter, instance, all_of_it = Windows(keep_seconds=1e9), 0, 0, 0, 0
+    windows.observe("p", stats("0"), 0)
     for gap, done, restart in steps:
         now += gap
         counter, instance = (0, instance + 1) if restart else (counter, instance)
         counter += done
         all_of_it += done
-        windows.observe("p", stats(str(instance), requests_total=counter), now, keep_seconds=1e9)
+        windows.observe("p", stats(str(instance), requests_total=counter), now)
     grown = [windows.summarize(window_seconds=s, now=now, ready_pods=["p"]).arrived for s in range(now + 1)]
     assert grown == sorted(grown)
     assert (grown[0], grown[-1]) == (0, all_of_it)

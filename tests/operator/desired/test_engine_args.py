@@ -46,7 +46,6 @@ ENGINE: dict[str, tuple[dict[str, Any], Any]] = {
     "prefill_first": ({"scheduling": {"prefillFirst": True}}, True),
     "await_prefix": ({"scheduling": {"awaitPrefix": False}}, False),
     "admission": ({"scheduling": {"admission": "no-evict"}}, "no-evict"),
-    "victim": ({"scheduling": {"victim": "priority"}}, "priority"),
     "speculative": ({"scheduling": {"speculative": "ngram"}}, "ngram"),
     "draft_model": ({"scheduling": {"speculative": "draft", "draftModel": "file:///d"}}, "file:///d"),
     "priority_aging": ({"scheduling": {"priorityAgingSeconds": 30}}, 30),

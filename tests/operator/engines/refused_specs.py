@@ -22,7 +22,6 @@ OTHER: dict[str, Any] = {
     "engine.scheduling.prefillFirst": True,
     "engine.scheduling.awaitPrefix": False,
     "engine.scheduling.admission": "no-evict",
-    "engine.scheduling.victim": "priority",
     "engine.scheduling.speculative": "ngram",
     "engine.scheduling.draftModel": "file:///draft",
     "engine.scheduling.priorityAgingSeconds": 5,

@@ -9,6 +9,7 @@ from tests.operator.reconcile.world import KEY, World
 
 from paternoster_contract.labels import DRAIN
 from paternoster_contract.stats import EngineState, GatewayModelStats, GatewayStats
+from paternoster_operator.api.stored import REMOVED_FIELDS, RemovedField
 from paternoster_operator.cluster.port import ClusterError, ForeignObject, NamespaceEnding, WatchFailed, WatchFault
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
@@ -231,6 +232,30 @@ async def test_a_stored_value_that_was_removed_since_is_served_with_its_successo
     assert args[args.index("--order") + 1] == "fcfs"
     assert world.cluster.condition("Ready")["status"] == "True"
     assert world.cluster.condition("Stalled") == {}
+    condition = world.cluster.condition("RemovedFields")
+    assert condition["message"] == "spec.engine.order is 'deadline', which was removed: 'fcfs' takes its place"
+
+
+@pytest.mark.parametrize(("path", "removed"), REMOVED_FIELDS.items())
+async def test_a_stored_field_that_was_removed_since_is_ignored_and_named(
+    world: World, document: Any, path: tuple[str, ...], removed: RemovedField
+) -> None:
+    spec: Any = 3
+    for name in reversed(path[1:]):
+        spec = {name: spec}
+    world.cluster.resource = document(**spec)
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    for _ in range(2):
+        await world.reconcile()
+    assert world.cluster.condition("Ready")["status"] == "True"
+    condition = world.cluster.condition("RemovedFields")
+    assert (condition["status"], condition["reason"]) == ("True", "FieldsIgnored")
+    named = f"{'.'.join(path)} is 3, but was removed: {removed.successor}; leave it out"
+    assert condition["message"] == named
+    assert [event.message for event in world.cluster.events if event.reason == "FieldsIgnored"] == [named], "once"
+    world.cluster.resource = document()
+    await world.reconcile()
+    assert world.cluster.condition("RemovedFields") == {}
 
 
 @pytest.fixture

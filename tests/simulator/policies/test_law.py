@@ -68,7 +68,7 @@ def test_nothing_moves_in_a_blackout() -> None:
 
 def test_the_cap_is_cut_where_requests_are_preempted() -> None:
     small = PROFILE.model_copy(update={"kv_blocks": 300})
-    law = spec(maximum=1, mode="Auto", objective="PreemptionRate", min=2, windowSeconds=10, cooldownSeconds=5)
+    law = spec(maximum=1, mode="Auto", objective="PreemptionRate", min=2)
     rows = list(generate_requests(constant_rate(9), duration=180, limits=LIMITS))
     outcome = simulate_fleet(
         small, rows, LawPolicy.from_spec(law, small), start_replicas=1, duration=180,

@@ -1,8 +1,7 @@
 """Which requests lose their KV blocks, and whether the blocks are copied to host memory."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from paternoster_contract.settings.scheduling import VictimName
 from paternoster_engine.core.admission.reservation import Reservation, Slots
 from paternoster_engine.core.admission.tenant_shares import TenantShares
 from paternoster_engine.core.batch import BatchBuilder, BlockCopy
@@ -12,27 +11,13 @@ from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.waiting.waiting_queue import Deadlines, WaitingQueue
 
-ChooseVictim = Callable[[Sequence[Request]], Request]
-"""Which of the running requests is preempted when the KV pool runs dry."""
 
-
-def least_computed(running: Sequence[Request]) -> Request:
+def choose_victim(running: Sequence[Request]) -> Request:
     """The request with the fewest computed tokens, the newest of equals: the least work is thrown away.
 
     24 to 59 % fewer wasted tokens than preempting the last admitted (vLLM RFC #54644).
     """
     return min(running, key=lambda request: (request.num_computed, -request.spec.arrival))
-
-
-def least_important(running: Sequence[Request]) -> Request:
-    """The least important class, and in it the request with the fewest computed tokens."""
-    return min(running, key=lambda request: (-request.spec.priority, request.num_computed, -request.spec.arrival))
-
-
-VICTIMS: Mapping[VictimName, ChooseVictim] = {
-    "least-computed": least_computed,
-    "priority": least_important,
-}
 
 
 class Preemption:
@@ -58,16 +43,15 @@ class Preemption:
         self._swap = swap
         self._deadlines = deadlines
         self._counters = counters
-        self._choose_victim = VICTIMS[config.victim]
         self._shares = TenantShares(config.tenant_weights, queue) if config.order == "fair-share" else None
 
     def make_room(self, request: Request, builder: BatchBuilder) -> None:
         """Preempt a request, possibly ``request`` itself, because the pool has no block for it."""
-        self.preempt(self._choose_victim(self._eligible_victims(request)), builder)
+        self.preempt(choose_victim(self._eligible_victims(request)), builder)
 
     def force_preemption(self, builder: BatchBuilder) -> None:
         """Preempt a request although the pool has blocks."""
-        self.preempt(self._choose_victim(self._running), builder)
+        self.preempt(choose_victim(self._running), builder)
 
     def preempt(self, request: Request, builder: BatchBuilder, *, for_share: bool = False) -> None:
         """Take all blocks of a running request, with those of all its sequences, and put it into the queue.

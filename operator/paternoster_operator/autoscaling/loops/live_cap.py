@@ -136,14 +136,14 @@ class LiveCapLoop(EngineLimitLoop):
     def find_target(
         self, signals: Signals, models: Models, state: LoopState, bounds: LimitBounds, now: float
     ) -> Outcome:
-        loop, cap = self.policy.concurrency, state.target
+        cap = state.target
         if Unreported.PREEMPTIONS in signals.unreported:
             return Outcome(cap, Reason.NOT_REPORTED, "held, as the engines do not report preemptions")
         if signals.above_cap > 0:
             above = f"held until the {signals.above_cap} sequences above the cap have ended"
             return Outcome(cap, Reason.STABILIZING, above)
         # A window that begins before a change shows what was before it, too.
-        cooldown = max(loop.cooldown_seconds, signals.window_seconds + self.period)
+        cooldown = signals.window_seconds + self.period
         if (held := hold_after("changed", state.changed, cooldown, cap, now)) is not None:
             return held
         rooms = [(float(bounds.highest), Reason.AT_CAPACITY, f"{bounds.highest} sequences are the most allowed")]
@@ -156,9 +156,8 @@ class LiveCapLoop(EngineLimitLoop):
                 )
             )
             if room < cap and (slow := self._explain_late_tokens(signals)) is not None:
-                return self._cut_cap(
-                    cap, max(room, cap * (1 - loop.decrease_percent / 100)), Reason.LATENCY_ABOVE_TARGET, slow
-                )
+                target = max(room, cap * (1 - self.tuning.max_cap_cut_share))
+                return self._cut_cap(cap, target, Reason.LATENCY_ABOVE_TARGET, slow)
         assert isinstance(state, LiveCapState)
         failed = min(self._list_failed(state), key=lambda trial: trial.sequences, default=None)
         if failed is not None and failed.sequences <= cap:
@@ -175,14 +174,14 @@ class LiveCapLoop(EngineLimitLoop):
             rooms.append((failed.sequences - 1, Reason.PREEMPTION_ABOVE_TARGET, self._explain_trial(failed)))
         if self._counts_requests and signals.kv_peak_usage > 0:
             # Memory grows with what runs: as many as would bring it to the high-water mark.
-            room = loop.kv_high_watermark_percent / 100 / signals.kv_peak_usage * signals.peak_running
+            room = self.tuning.planned_kv_usage / signals.kv_peak_usage * signals.peak_running
             used = f"{signals.peak_running} sequences used {signals.kv_peak_usage:.0%} of the KV pool"
             rooms.append((room, Reason.KV_HIGH_WATERMARK, used))
         room, bound, explanation = min(rooms, key=lambda each: each[0])
         if room < cap + 1:
             return Outcome(cap, bound, f"{signals.waiting} waiting; {explanation}")
         # Half of the way, where the way is long: after a change of the traffic steps alone take minutes.
-        step = 1 if failed is not None else loop.increase_step
+        step = 1 if failed is not None else self.tuning.cap_step
         target = min(max(cap + step, (cap + int(room)) // 2), int(room))
         limited = (Reason.AT_CAPACITY,) if target == bounds.highest else ()
         return Outcome(target, Reason.HEADROOM_AVAILABLE, f"{signals.waiting} waiting; {explanation}", limited)
@@ -209,7 +208,7 @@ class LiveCapLoop(EngineLimitLoop):
         """Trials that cost too much by more than chance, of sequences that held no more memory than those of now."""
         for trial in state.trials:
             alike = self.tuning.is_like_kv_share(trial.kv_share, state.kv_share)
-            enough = trial.ended >= self.policy.concurrency.min_finished_requests
+            enough = trial.ended >= self.tuning.min_ended_requests
             if alike and enough and self._measure_cost(trial) * (1 - trial.doubt) > self._target:
                 yield trial
 

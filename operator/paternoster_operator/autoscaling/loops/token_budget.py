@@ -48,7 +48,7 @@ class TokenBudgetLoop(EngineLimitLoop):
             return Outcome(capacity, Reason.AT_CAPACITY, "no limit between tokens")
         if Unreported.STEPS in signals.unreported:
             return Outcome(current, Reason.NOT_REPORTED, "held, as the engines do not report their steps")
-        cooldown = self.policy.concurrency.cooldown_seconds
+        cooldown = self.tuning.replica_period_seconds
         if (held := hold_after("changed", state.changed, cooldown, current, now)) is not None:
             return held
         # What is between the limit and what is aimed at is for steps that take longer than others with as much in them.

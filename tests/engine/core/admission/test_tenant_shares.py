@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.core.fake_model import CheckedEngine, Search, searched, unbatched
@@ -97,10 +96,9 @@ def test_memory_is_given_up_for_a_tenant_that_has_none() -> None:
     engine.run()
 
 
-@pytest.mark.parametrize("victim", ["least-computed", "priority"])
-def test_when_the_pool_runs_dry_the_tenant_with_the_most_pays(victim: str) -> None:
+def test_when_the_pool_runs_dry_the_tenant_with_the_most_pays() -> None:
     """Short requests have the least computed; they are not the ones to go."""
-    engine = CheckedEngine(config(num_blocks=46, prefix_cache=False, victim=victim))
+    engine = CheckedEngine(config(num_blocks=46, prefix_cache=False))
     noisy = [engine.add([number] * 20, 39, tenant="noisy") for number in range(6)]
     for _ in range(8):
         engine.step()

@@ -62,41 +62,30 @@ def test_nobody_is_preempted_when_that_would_not_be_enough() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(arrivals, caps, st.sampled_from([0.0, 4.0]), st.sampled_from(["least-computed", "priority"]))
-def test_i5_equals_never_preempt_each_other(traffic: list[Arrival], caps: list[int], aging: float, victim: str) -> None:
+@given(arrivals, caps, st.sampled_from([0.0, 4.0]))
+def test_i5_equals_never_preempt_each_other(traffic: list[Arrival], caps: list[int], aging: float) -> None:
     for arrival in traffic:
         arrival.priority = 1
-    engine = CheckedEngine(config(max_num_seqs=4, num_blocks=60, priority_aging=aging, victim=victim))
+    engine = CheckedEngine(config(max_num_seqs=4, num_blocks=60, priority_aging=aging))
     play(engine, traffic, caps)
     assert engine.scheduler.counters.priority_preemptions == 0
 
 
 @settings(max_examples=150, deadline=None)
-@given(arrivals, st.integers(15, 25), st.sampled_from(["least-computed", "priority"]), st.booleans())
+@given(arrivals, st.integers(15, 25), st.booleans())
 def test_i5_the_most_important_loses_nothing_to_those_below_it(
-    traffic: list[Arrival], num_blocks: int, victim: str, prefill_first: bool
+    traffic: list[Arrival], num_blocks: int, prefill_first: bool
 ) -> None:
     for arrival in traffic:
         arrival.priority = max(0, arrival.priority)
     traffic[0].priority = -1
     traffic[0].n = 1
     engine = CheckedEngine(
-        config(max_num_seqs=4, num_blocks=num_blocks, victim=victim, prefill_first=prefill_first, prefix_cache=False)
+        config(max_num_seqs=4, num_blocks=num_blocks, prefill_first=prefill_first, prefix_cache=False)
     )
     for arrival, request in play(engine, traffic, []):
         if arrival is traffic[0]:
             assert request.num_preemptions == 0
-
-
-@settings(max_examples=150, deadline=None)
-@given(arrivals, st.integers(15, 25))
-def test_i5_with_victims_by_priority_nobody_below_them_stays(traffic: list[Arrival], num_blocks: int) -> None:
-    engine = CheckedEngine(config(max_num_seqs=4, num_blocks=num_blocks, victim="priority", prefix_cache=False))
-    for arrival in traffic:
-        engine.add(arrival.prompt, arrival.max_tokens, priority=arrival.priority)
-    while engine.scheduler.has_work:
-        for preempted in engine.step().preempted:
-            assert all(request.spec.priority <= preempted.spec.priority for request in engine.scheduler.running)
 
 
 def test_aging_lets_the_low_have_its_turn() -> None:
