@@ -37,6 +37,8 @@ SCALE_DOWN = "paternoster.dev/scale-down"
 """Annotation of a pod: since when gateways send it nothing, because the fleet has replicas to spare (RFC 3339)."""
 ENGINE_TYPE = "paternoster.dev/engine-type"
 """Annotation of a pod whose engine is not ours: which it is, as ``engine.runtime.type`` was when the pod was made."""
+BUCKET = "paternoster.dev/bucket"
+"""Label of LLMDeployments and their children by which an operator's shards select what they watch."""
 UPSTREAM_MODEL = "paternoster.dev/upstream-model"
 """Annotation of a pod: the model's name at its engine, where that is not the fleet's served name."""
 

@@ -15,11 +15,11 @@ import kopf
 
 from paternoster_contract import labels, routing_copy
 from paternoster_contract.supervise import supervise_task
+from paternoster_operator.cluster.buckets import Shard
 from paternoster_operator.cluster.kopf_watches import configure_watches, install_watches, log_in
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
-from paternoster_operator.cluster.lease import Leadership
+from paternoster_operator.cluster.lease import Leadership, shard_lease
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.cluster.selector import write_selector
 from paternoster_operator.cluster.traffic import ApiTraffic
 from paternoster_operator.cluster.watch_states import EVERY_NAMESPACE, Watch, WatchStates
 from paternoster_operator.names.config_map import ConfigMapRecord
@@ -27,6 +27,8 @@ from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.routes.copy_secret import RoutesSecret
 from paternoster_operator.routes.published import PublishedTable
 from paternoster_operator.runtime import Operator
+from paternoster_operator.shards.labelling import BucketLabels
+from paternoster_operator.shards.ownership import FleetOwnership
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +36,10 @@ LOOK_SECONDS = 2.0
 """Between two polls of what no watch reports."""
 LONGEST_EXIT_SECONDS = 60.0
 """From SIGTERM until the process ends, whatever it waits for."""
-CHILD_SELECTOR = write_selector(
-    {
-        "matchLabels": {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT},
-        "matchExpressions": [{"key": labels.INSTANCE, "operator": "Exists"}],
-    }
-)
+CHILD_SELECTOR = {
+    "matchLabels": {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT},
+    "matchExpressions": [{"key": labels.INSTANCE, "operator": "Exists"}],
+}
 """Selector of the objects of the children's kinds that the API server sends.
 
 kopf's own ``labels=`` drops the others once they are here. A child that loses a label comes as deleted, which has its
@@ -100,13 +100,14 @@ async def object_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -
 @kopf.index(*REPLICA_SETS, id="ReplicaSet")
 async def replica_set_index(namespace: str, labels: Any, meta: kopf.Meta, **_: Any) -> Any:
     # Whose it is, and nothing else: an old one has a whole pod template.
-    metadata = {name: meta.get(name) for name in ("uid", "labels", "ownerReferences")}
+    metadata = {each: meta.get(each) for each in ("name", "uid", "labels", "ownerReferences")}
     return {index_owner(namespace, labels): {"metadata": metadata}}
 
 
 @kopf.on.event(*RESOURCE)
 async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any, type: Any, **_: Any) -> None:
     memo.operator.synced = True  # kopf calls no handler before every index is whole
+    observe_label(memo, Key(namespace, name), type, meta)
     if type == "DELETED" or "deletionTimestamp" in meta:
         memo.operator.enqueue_key(Key(namespace, name))
         memo.operator.enqueue_unnamed(namespace)
@@ -119,8 +120,10 @@ async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any
 @kopf.on.event(*CHILDREN["PodDisruptionBudget"])
 @kopf.on.event(*REPLICA_SETS)
 @kopf.on.event(*PODS)
-async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> None:
-    memo.operator.enqueue_soon(Key(*index_owner(namespace, labels)))
+async def child_changed(namespace: str, labels: Any, meta: kopf.Meta, memo: Any, type: Any, **_: Any) -> None:
+    key = Key(*index_owner(namespace, labels))
+    observe_label(memo, key, type, meta)
+    memo.operator.enqueue_soon(key)
 
 
 def watch_network_policies(registry: kopf.OperatorRegistry) -> dict[str, tuple[str, str, str]]:
@@ -136,22 +139,25 @@ kopf.on.login()(log_in)
 # Where it fails the process ends; kopf would wait a minute and call it again.
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_index: Any, **indices: Any) -> None:
-    configure_kopf(settings)
-    memo.leadership = memo.writing = None
+    configure_kopf(settings, memo.shard)
+    memo.leadership = memo.ownership = memo.bucket_labels = None
+    memo.leading = []
     children = {kind: indices[kind] for kind in memo.watched.keys() - {labels.KIND, "ReplicaSet", "Pod"}}
     watches = WatchStates(lambda watch, works: observe_watch(memo.operator, watch, works))
     cache = Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"])
     traffic = ApiTraffic()
-    memo.cluster = KubernetesCluster(cache, watches, traffic)
+    memo.cluster = KubernetesCluster(cache, watches, traffic, memo.shard)
     await memo.cluster.log_in()
-    memo.operator = Operator(
-        memo.cluster, memo.settings, name_record(memo.cluster, memo.name_record, memo.routes_secret), traffic
-    )
+    if memo.lease is not None:
+        share_fleets(memo)
+    record = name_record(memo.cluster, memo.name_record, memo.routes_secret)
+    memo.operator = Operator(memo.cluster, memo.settings, record, traffic, memo.ownership, memo.shard_urls)
     memo.operator.synced = False
     memo.http, _port = await serve_app(build_app(memo.operator), memo.host, memo.port)
     memo.tasks = [
         supervise_task(memo.operator.make_root_keys, "make-root-keys"),
         supervise_task(memo.operator.follow_names, "follow-names"),
+        supervise_task(memo.operator.shard_tables.follow, "follow-shards"),
     ]
     install_watches(watches, memo.watched.values(), traffic)
     memo.tasks.append(
@@ -167,20 +173,47 @@ async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_in
         lead_operators(memo)
 
     async def end_acting() -> None:
-        await stop_writing(memo)
+        await stop_leading(memo)
         await memo.operator.pause()
 
-    memo.leadership = Leadership(memo.cluster.api, memo.lease, begin_acting, end_acting)
+    lease = shard_lease(memo.lease, memo.shard.number)
+    memo.leadership = Leadership(memo.cluster.api, lease, begin_acting, end_acting)
     memo.tasks.append(supervise_task(memo.leadership.run, "leadership"))
 
 
+def share_fleets(memo: Any) -> None:
+    """Act for the fleets of the buckets that this operator's shard has, and label them by their buckets."""
+    memo.ownership = memo.cluster.ownership = FleetOwnership(
+        memo.shard, memo.cluster, memo.lease, lambda: memo.leadership is not None and memo.leadership.may_act,
+        gain=lambda buckets: memo.operator.enqueue_buckets(buckets), let_go=lambda bucket: let_go(memo, bucket),
+    )  # fmt: skip
+    if memo.shard.count > 1:
+        memo.bucket_labels = BucketLabels(memo.cluster, memo.ownership.may_label)
+
+
+async def let_go(memo: Any, bucket: int) -> None:
+    """Have the fleets of ``bucket`` seen by the shard that is to have it, once nothing is done for them here."""
+    await memo.operator.stop_reconciling(bucket)
+    if memo.bucket_labels is not None:
+        await memo.bucket_labels.label_bucket(bucket)
+
+
+def observe_label(memo: Any, key: Key, event: str | None, metadata: kopf.Meta) -> None:
+    """Have the object labelled, where shards select by labels and it has not the right one."""
+    if memo.bucket_labels is not None and event != "DELETED":
+        memo.bucket_labels.observe(key, metadata)
+
+
 def lead_operators(memo: Any) -> None:
-    """Act, and keep the copy of the routing table: one operator does at a time."""
+    """Act, and keep the copy of the routing table: one operator does at a time, that of the first shard."""
     memo.operator.start()
-    if memo.routes_secret is not None:
-        memo.writing = supervise_task(
-            routes_secret(memo.cluster, memo.operator, memo.routes_secret).run, "write-routes"
-        )
+    if memo.ownership is not None:
+        memo.leading.append(supervise_task(memo.ownership.follow, "follow-shares"))
+    if memo.bucket_labels is not None:
+        memo.bucket_labels.start()
+    if memo.routes_secret is not None and memo.shard.number == 0:
+        secret = routes_secret(memo.cluster, memo.operator, memo.routes_secret)
+        memo.leading.append(supervise_task(secret.run, "write-routes"))
 
 
 def routes_secret(cluster: KubernetesCluster, operator: Operator, secret: Key) -> RoutesSecret:
@@ -203,17 +236,21 @@ def name_record(
     return None if config_map is None else ConfigMapRecord(cluster, config_map, routes_secret)
 
 
-async def stop_writing(memo: Any) -> None:
-    """Another operator writes the copy from now on, or none."""
-    if memo.writing is not None:
-        memo.writing.cancel()
-        await asyncio.gather(memo.writing, return_exceptions=True)
-        memo.writing = None
+async def stop_leading(memo: Any) -> None:
+    """Another operator labels, and writes the copy of the routing table from now on, or none."""
+    for task in memo.leading:
+        task.cancel()
+    await asyncio.gather(*memo.leading, return_exceptions=True)
+    memo.leading = []
+    if memo.bucket_labels is not None:
+        await memo.bucket_labels.stop()
+    if memo.ownership is not None:
+        memo.ownership.clear()
 
 
 @kopf.on.cleanup(errors=kopf.ErrorsMode.PERMANENT)
 async def stop_operator(memo: Any, **_: Any) -> None:
-    await stop_writing(memo)
+    await stop_leading(memo)
     for task in memo.tasks:
         task.cancel()
     await asyncio.gather(*memo.tasks, return_exceptions=True)
@@ -241,15 +278,18 @@ async def notice_emptiness(
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def configure_kopf(settings: kopf.OperatorSettings) -> None:
-    """Events are ours to post, and watches never end."""
+def configure_kopf(settings: kopf.OperatorSettings, shard: Shard) -> None:
+    """Events are ours to post, and watches never end; each has the objects of one shard."""
     # Following CRDs as they come would need the right to list all of them, and kopf may look before
     # discovery lists a new one.
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = NothingHandled()
     settings.process.ultimate_exiting_timeout = LONGEST_EXIT_SECONDS
-    configure_watches(settings, dict.fromkeys(SELECTED, CHILD_SELECTOR))
+    selectors = dict.fromkeys(SELECTED, shard.select_objects(CHILD_SELECTOR))
+    if fleets := shard.select_objects({}):
+        selectors[RESOURCE] = fleets
+    configure_watches(settings, selectors)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
 
 

@@ -51,9 +51,12 @@ class Installations:
         name: str | None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        find_token: Callable[[Key], int | None] = lambda _: None,
     ) -> None:
+        """``find_token``: that of this operator for a fleet, where several operators share the installation's."""
         self._cluster = cluster
         self._name = name
+        self._find_token = find_token
         self._clock = clock
         self._wall = wall
         self._claims: dict[str, _Claim] = {}
@@ -91,11 +94,21 @@ class Installations:
             await self._report_conflict(key, document["metadata"]["uid"], other)
             await self._mark_watched(key, document)
             return RECHECK_SECONDS
-        if document.get("status", {}).get("installation") == self._name:
-            return None
+        status, token = document.get("status", {}), self._find_token(key)
+        if status.get("installation") == self._name:
+            return None if token is None else await self._set_token(key, status.get("shardToken", 0), token)
         if await self._cluster.amend_status(key, {"installation": self._name}):
             log.info("%s: reconciled by the installation %s from now on", key, self._name)
         return CLAIM_SECONDS
+
+    async def _set_token(self, key: Key, there: int, token: int) -> float | None:
+        """Write ``token`` into the status before anything else; with a greater one ``there`` the fleet is another's."""
+        if there == token:
+            return None
+        if there > token:
+            log.warning("%s: its status has the token %d, and this shard's is %d: left alone", key, there, token)
+            return RECHECK_SECONDS
+        return None if await self._cluster.amend_status(key, {"shardToken": token}) else CLAIM_SECONDS
 
     def clear(self) -> None:
         """Report fleets of other installations again: another replica may have led meanwhile."""

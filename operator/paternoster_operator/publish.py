@@ -1,7 +1,7 @@
 """The operator's HTTP: the routing table, metrics, a probe, and the objects of a local cluster."""
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -25,13 +25,14 @@ from paternoster_http.metrics_page import render_metrics
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.server import BackgroundServer
 from paternoster_operator.cluster.port import ClusterError
+from paternoster_operator.routes.published import PublishedTable
 from paternoster_operator.runtime import Operator
 
 LIMITS = HttpLimits(
     max_header_bytes=16 * 1024, max_body_bytes=1024, max_held_body_bytes=32 * 2**20, max_connections=1024
 )
 """No request to the operator has a body: what is held are answers that are not read, and 16 MiB of headers at most."""
-OPEN = frozenset({paths.ROUTES, paths.OPERATOR_HEALTH, paths.OPERATOR_READY})
+OPEN = frozenset({paths.ROUTES, paths.SHARD_ROUTES, paths.OPERATOR_HEALTH, paths.OPERATOR_READY})
 """Without the key of who runs the operator: routes have keys of their own, and probes report nothing else."""
 ASKS_FOR_KEY = {"WWW-Authenticate": "Bearer"}
 
@@ -84,7 +85,15 @@ def build_app(operator: Operator, listing: LocalObjects | None = None, key: str 
     """``listing`` has LLMDeployments and pods, where no API server has; with ``key``, they and metrics ask for it."""
 
     async def get_routes(request: Request) -> Response:
-        if not operator.has_routes:
+        return await answer_routes(request, operator.has_routes, operator.routes.build)
+
+    async def get_shard_routes(request: Request) -> Response:
+        return await answer_routes(request, operator.has_own_routes, operator.routes.build_own)
+
+    async def answer_routes(
+        request: Request, are_read: bool, build: Callable[[], Awaitable[PublishedTable]]
+    ) -> Response:
+        if not are_read:
             raise HTTPException(503, "the cluster has not been read yet")
         try:
             digests = await operator.keys.routes_digests()
@@ -92,7 +101,7 @@ def build_app(operator: Operator, listing: LocalObjects | None = None, key: str 
             raise HTTPException(503, str(error)) from error
         if digests is not None and not matches_digest(_sent_key(request.headers), digests):
             raise HTTPException(401, "the routing table is for gateways", ASKS_FOR_KEY)
-        table = await operator.routes.build()
+        table = await build()
         if CONTENT_TYPE not in request.headers.get("Accept", ""):  # gateways up to 0.2, and people
             if table.unread:  # such a gateway would drop them: it keeps its last table while it is answered 503
                 raise HTTPException(503, f"routes that could not be built: {', '.join(table.unread_names)}")
@@ -111,10 +120,12 @@ def build_app(operator: Operator, listing: LocalObjects | None = None, key: str 
         return Response(status_code=200 if operator.alive else 503)
 
     async def get_readiness(_: Request) -> Response:
-        return Response(status_code=200 if operator.has_routes else 503)
+        # Not of all shards: a Service has the pods that are ready, and they read each other's rows by Services.
+        return Response(status_code=200 if operator.has_own_routes else 503)
 
     routes = [
         Route(paths.ROUTES, get_routes),
+        Route(paths.SHARD_ROUTES, get_shard_routes),
         Route(paths.METRICS, get_metrics),
         Route(paths.OPERATOR_HEALTH, get_health),
         Route(paths.OPERATOR_READY, get_readiness),

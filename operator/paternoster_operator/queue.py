@@ -83,7 +83,7 @@ class WorkQueue(Generic[K]):
         self._again: dict[K, float] = {}
         """Keys asked for while busy, and when they are due."""
         self._failures: dict[K, int] = {}
-        self._changed = asyncio.Event()
+        self._changed, self._done = asyncio.Event(), asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._started_at = clock()
 
@@ -132,6 +132,12 @@ class WorkQueue(Generic[K]):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
 
+    async def wait_until_done(self, which: Callable[[K], bool]) -> None:
+        """Return once no worker handles a key of ``which``."""
+        while any(which(key) for key in self._busy):
+            self._done.clear()
+            await self._done.wait()
+
     @property
     def alive(self) -> bool:
         return bool(self._tasks) and not any(task.done() for task in self._tasks)
@@ -150,6 +156,7 @@ class WorkQueue(Generic[K]):
                     log.exception("%s failed %d times; again in %.0f s", key, failures, again)
             finally:
                 self._busy.discard(key)
+                self._done.set()
             due = self._again.pop(key, None)
             if due is not None:
                 self.add_after(key, due - self._clock())

@@ -32,15 +32,19 @@ class Reconciler:
         routes_share: Callable[[Key], int | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        may_act: Callable[[Key], bool] = lambda _: True,
     ) -> None:
-        """``routes_share``: bytes of the routing table that a fleet's namespace has, where its row is beyond them."""
+        """``routes_share``: bytes of the routing table that a fleet's namespace has, where its row is beyond them.
+
+        ``may_act``: whether this operator may change the fleet's engines at this moment.
+        """
         self.fleets: dict[Key, Fleet] = {}
         self._cluster = cluster
         self._settings = settings
         self._metrics = metrics
         self._directory = directory
         self._observer = FleetObserver(cluster, scraper, directory, keys, routes_share, clock, wall)
-        self._executor = Executor(cluster, scraper, settings, metrics, clock, wall)
+        self._executor = Executor(cluster, scraper, settings, metrics, clock, wall, may_act)
 
     def clear(self) -> None:
         """Begin anew from what is there: somebody else may have acted meanwhile."""
@@ -80,14 +84,18 @@ class Reconciler:
         self.fleets[key] = replace(fleet, memory=plan.memory, observed=after)
         return plan.next_look_seconds
 
+    def forget_key(self, key: Key) -> None:
+        """The fleet is gone, or another operator's."""
+        self.fleets.pop(key, None)
+        self._executor.forget_key(key)
+        self._metrics.remove_series(key)
+
     async def _read_fleet(self, key: Key) -> Fleet | None:
         """The fleet as its manifest is now; None where that is gone, or cannot be used, which is reported."""
         document, fleet = self._cluster.get(key), self.fleets.get(key)
         if document is None or "deletionTimestamp" in document["metadata"]:
-            self.fleets.pop(key, None)
-            self._executor.forget_key(key)
+            self.forget_key(key)
             self._directory.forget_key(key)
-            self._metrics.remove_series(key)
             return None
         check_listed(self._cluster, key.namespace)
         try:

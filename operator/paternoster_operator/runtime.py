@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import time
+from collections.abc import Collection, Sequence
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise_task
 from paternoster_operator.activation import wake_fleets
+from paternoster_operator.cluster.buckets import find_bucket
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key, NamespaceEnding
 from paternoster_operator.cluster.traffic import ApiTraffic
 from paternoster_operator.fleet import Fleet
@@ -20,9 +22,11 @@ from paternoster_operator.names.served_names import NAME_TAKEN
 from paternoster_operator.queue import LONGEST_BACKOFF_SECONDS, WorkQueue
 from paternoster_operator.reconcile import Reconciler
 from paternoster_operator.report.conditions import find_condition
+from paternoster_operator.routes.shard_tables import ShardTables
 from paternoster_operator.routes.table import RoutesTable
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
+from paternoster_operator.shards.ownership import FleetOwnership
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +44,13 @@ class Operator:
         settings: Settings | None = None,
         name_record: RecordObject | None = None,
         traffic: ApiTraffic | None = None,
+        ownership: FleetOwnership | None = None,
+        shard_urls: Sequence[str] = (),
     ) -> None:
         """``name_record``: where the record of served names is; without it names live as long as this process.
 
-        ``traffic`` is exported with the operator's metrics: what ``cluster`` counts.
+        ``traffic`` is exported with the operator's metrics: what ``cluster`` counts. ``ownership`` is None where this
+        operator reconciles every fleet. ``shard_urls``: base URLs of the operators of the other shards.
         """
         self.settings = settings or Settings()
         self.metrics = OperatorMetrics(traffic)
@@ -53,14 +60,24 @@ class Operator:
             timeout_seconds=self.settings.scrape_timeout_seconds,
             gateway_url=self.settings.gateway_url,
         )
-        self._installations = Installations(cluster, self.settings.installation)
-        store = RecordStore(name_record, self.metrics.count_name_record_fault)
-        self._directory = Directory(cluster, self.settings.names, self._installations.other_owner, store=store)
+        self._ownership = ownership
+        owns, sees_all, find_token = (
+            (lambda _: True, lambda _: True, lambda _: None)
+            if ownership is None
+            else (ownership.owns, ownership.sees_all, ownership.find_token)
+        )
+        self._owns = owns
+        self._installations = Installations(cluster, self.settings.installation, find_token=find_token)
+        store = RecordStore(name_record, self.metrics.count_name_record_fault, writers=1 + len(shard_urls))
+        self._directory = Directory(
+            cluster, self.settings.names, self._installations.other_owner, store=store, owns=owns, sees_all=sees_all
+        )
         self.keys = FleetKeys(KeySecrets(cluster), self.settings)
-        self.routes = RoutesTable(cluster, self._directory, self.keys)
+        self.shard_tables = ShardTables(shard_urls, self.keys.operator_key)
+        self.routes = RoutesTable(cluster, self._directory, self.keys, self.shard_tables)
         self._reconciler = Reconciler(
             cluster, self._scraper, self.settings, self.metrics, self._directory, self.keys,
-            routes_share=lambda key: self.routes.left_out.get(key),
+            routes_share=lambda key: self.routes.left_out.get(key), may_act=owns,
         )  # fmt: skip
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile_once, workers=self.settings.workers, group=lambda key: key.namespace,
@@ -107,10 +124,28 @@ class Operator:
                 if stalled.get("reason") == NAME_TAKEN:
                     self._queue.add(key)
 
+    def enqueue_buckets(self, buckets: Collection[int]) -> None:
+        """The fleets of ``buckets`` are this operator's from now on."""
+        if self.synced:
+            for key in self._cluster.list():
+                if find_bucket(key) in buckets:
+                    self._queue.add(key)
+
+    async def stop_reconciling(self, bucket: int) -> None:
+        """Return once nothing is done for the fleets of ``bucket`` any more, which are not this operator's."""
+        await self._queue.wait_until_done(lambda key: find_bucket(key) == bucket)
+        for key in [key for key in self._reconciler.fleets if find_bucket(key) == bucket]:
+            self._reconciler.forget_key(key)
+
+    @property
+    def has_own_routes(self) -> bool:
+        """Whether this shard's rows of the routing table are whole: its fleets are read, and which names each has."""
+        return self.synced and self._directory.is_read
+
     @property
     def has_routes(self) -> bool:
-        """Whether the routing table is whole: all fleets are read, and which names each has."""
-        return self.synced and self._directory.is_read
+        """The same of all shards' rows."""
+        return self.has_own_routes and self.shard_tables.are_read
 
     async def follow_names(self) -> None:
         """Read the record of served names until cancelled, and write it while this operator acts."""
@@ -155,6 +190,7 @@ class Operator:
     async def stop(self) -> None:
         """Stop looking; what runs in the cluster goes on."""
         await self.pause()
+        await self.shard_tables.close()
         await self._scraper.close()
 
     @property
@@ -171,6 +207,12 @@ class Operator:
 
     async def _reconcile_once(self, key: Key) -> float | None:
         try:
+            if not self._owns(key):
+                if key in self._reconciler.fleets:
+                    self._reconciler.forget_key(key)
+                return None
+            if self._ownership is not None and not await self._ownership.sees_children(key):
+                return CHILD_SECONDS
             again = await self._installations.wait_to_own(key)
             return again if again is not None else await self._reconciler.reconcile(key)
         except NamespaceEnding as ending:

@@ -16,6 +16,7 @@ from tests.gitops.kstatus import compute
 
 from paternoster_contract import labels
 from paternoster_operator import handlers
+from paternoster_operator.cluster.buckets import ONLY_SHARD
 from paternoster_operator.settings import Settings
 
 FLEETS = f"{labels.API_VERSION}/{labels.PLURAL}"
@@ -165,6 +166,8 @@ def operator(kmock: KubernetesEmulator, tmp_path: Path, monkeypatch: pytest.Monk
             routes_secret=None,
             name_record=None,
             watched=handlers.WATCHED,
+            shard=ONLY_SHARD,
+            shard_urls=(),
         )
         running = asyncio.create_task(kopf.operator(standalone=True, clusterwide=True, memo=memo, stop_flag=stop))
         try:

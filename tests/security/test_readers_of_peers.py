@@ -53,9 +53,12 @@ PLACES = {
     "names/record.py: decode": "a ConfigMap that only the operator writes, of at most 1 MiB",
     "report/model_fetch.py: find_failure": "LONGEST_TERMINATION, and the bounds of FetchStatus",
     "report/model_fetch.py: progress_words": "LONGEST_TERMINATION, and the bounds of FetchStatus",
+    "routes/shard_tables.py: _read_row": "another operator's of this installation, within what _read_rows has read",
+    "routes/shard_tables.py: _read_rows": "another operator's of this installation: twice MOST_BYTES",
     "scrape.py: _parse_gateway_stats": "LONGEST_GATEWAY_STATS, the bounds of bounded_json, MODELS_AT_ONCE",
     "scrape.py: _read_body": "its parameter longest",
     "scrape.py: _read_download": "LONGEST_ANSWER, and the bounds of FetchStatus",
+    "shards/claims.py: decode": "a ConfigMap that only the operator writes, of at most 1 MiB",
     "terminal/plan_lines.py: _keep_items": "a key of managedFields, which the API server checks and bounds",
 }
 """What bounds the text there. ``tests/operator/engines/test_answers.py`` and ``scraping/test_failure_domains.py`` under

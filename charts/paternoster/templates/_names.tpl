@@ -16,6 +16,11 @@
 {{- end -}}
 {{- end }}
 
+{{/* Name of the operator's Deployment, or of that of one shard. Takes root and shard. */}}
+{{- define "paternoster.operatorName" -}}
+{{ include "paternoster.fullname" .root }}-{{ ternary "operator" (printf "shard-%d" (int .shard)) (eq (int .root.Values.operator.shards) 1) }}
+{{- end }}
+
 {{- define "paternoster.namespace" -}}
 {{ .Values.namespaceOverride | default .Release.Namespace }}
 {{- end }}
@@ -64,9 +69,10 @@ annotations:
 {{ merge $labels ($component.labels | default dict) $common | toYaml }}
 {{- end }}
 
-{{/* Labels of a component's pods: no version, so that an upgrade that changes no pod restarts none. */}}
+{{/* Labels of a component's pods: no version, so that an upgrade that changes no pod restarts none. Takes shard, too: the
+label of a shard's pods. */}}
 {{- define "paternoster.podLabels" -}}
-{{- $own := include "paternoster.selectorLabels" . | fromYaml -}}
+{{- $own := merge (include "paternoster.selectorLabels" . | fromYaml) (.shard | default dict) -}}
 {{- $_ := set $own "app.kubernetes.io/part-of" "paternoster" -}}
 {{ merge $own (.values.podLabels | default dict) (.root.Values.global.commonLabels | default dict) | toYaml }}
 {{- end }}

@@ -2,7 +2,8 @@
 {{- define "paternoster.operatorRules" -}}
 - apiGroups: [paternoster.dev]
   resources: [llmdeployments]
-  verbs: [list, watch]
+  # With shards, a label says which of them watches an object.
+  verbs: [list, watch{{ if gt (int .Values.operator.shards) 1 }}, patch{{ end }}]
 - apiGroups: [paternoster.dev]
   resources: [llmdeployments/status]
   verbs: [patch]
@@ -31,7 +32,7 @@
 # Whose a pod is: a Deployment makes its pods by ReplicaSets.
 - apiGroups: [apps]
   resources: [replicasets]
-  verbs: [list, watch]
+  verbs: [list, watch{{ if gt (int .Values.operator.shards) 1 }}, patch{{ end }}]
 # A Secret of keys for each fleet, and those that a manifest names. Only by name: none is listed or watched.
 - apiGroups: [""]
   resources: [secrets]
@@ -52,15 +53,22 @@
   verbs: [create]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [{{ include "paternoster.fullname" . }}-operator]
+  resourceNames:
+    - {{ include "paternoster.fullname" . }}-operator
+    # Those of further shards, also where the installation has fewer now: whether a process holds them.
+    {{- range untilStep 1 16 1 }}
+    - {{ include "paternoster.fullname" $ }}-operator-shard-{{ . }}
+    {{- end }}
   verbs: [get, update]
-# The record of which fleet has which served names: nobody else may write it.
+# The records of which fleet has which served names, and of which shard has which fleets: nobody else may write it.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [create]
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [{{ include "paternoster.fullname" . }}-operator-names]
+  resourceNames:
+    - {{ include "paternoster.fullname" . }}-operator-names
+    - {{ include "paternoster.fullname" . }}-operator-shards
   verbs: [get, update]
 {{- end }}
 

@@ -37,6 +37,9 @@ UNLOAD_LORA_ADAPTER = "/v1/unload_lora_adapter"
 ROUTES = "/routes"
 """The operator's routing table (:class:`paternoster_contract.routing.RoutingTable`)."""
 
+SHARD_ROUTES = "/routes/shard"
+"""One shard's rows of the same, for the operators of the other shards."""
+
 OPERATOR_HEALTH = "/healthz"
 """The operator's liveness: 200 while every worker lives."""
 

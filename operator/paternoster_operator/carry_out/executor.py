@@ -33,7 +33,9 @@ class Executor:
         metrics: OperatorMetrics,
         clock: Callable[[], float],
         wall: Callable[[], datetime],
+        may_act: Callable[[Key], bool] = lambda _: True,
     ) -> None:
+        self._may_act = may_act
         self._cluster = cluster
         self._scraper = scraper
         self._settings = settings
@@ -78,6 +80,8 @@ class Executor:
             await self._cluster.record_event(key, event)
         if keys.fault is not None:
             return after, keys.fault
+        if not self._may_act(key):
+            return after, ClusterError(f"{key}: its engines are not called: this operator may not act for it any more")
         await asyncio.gather(*(self._call_engine(call, keys.admin) for call in changes.calls))
         return replace(after, cap_faults=after.cap_faults.count_calls(changes.live_caps)), keys.client_fault
 

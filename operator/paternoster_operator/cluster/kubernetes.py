@@ -19,6 +19,7 @@ from kubernetes.aio.dynamic import DynamicClient
 
 from paternoster_contract import labels
 from paternoster_operator.cluster.api_requests import ApiRequests, RequestTraffic
+from paternoster_operator.cluster.buckets import ONLY_SHARD, Shard, add_bucket, find_bucket, has_right_bucket
 from paternoster_operator.cluster.foreign_fields import adopt_foreign_fields
 from paternoster_operator.cluster.ownership import controlled_by, find_controller, own_pods, refuse_foreign
 from paternoster_operator.cluster.port import (
@@ -39,6 +40,8 @@ _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 STATUS = f"{labels.KIND}/status"
 """Kind of a status, for the count of writes."""
+SHARD_TOKEN = "shardToken"
+"""Field of a status: the token of the shard that reconciles the fleet."""
 LOAD_FIELDS = {"load", "replicaModel", "economics"}
 """Fields of a status that follow the load."""
 _MAX_EVENTS = 100
@@ -55,9 +58,11 @@ _PLURALS = {
     ("networking.k8s.io/v1", "NetworkPolicy"): "networkpolicies",
     ("v1", "Secret"): "secrets",
     ("v1", "ConfigMap"): "configmaps",
+    ("coordination.k8s.io/v1", "Lease"): "leases",
     (labels.API_VERSION, labels.KIND): labels.PLURAL,
 }
 """The kinds that are read or written: a list, so that nothing has to be discovered."""
+_VERSIONS = {kind: version for version, kind in _PLURALS}
 
 
 Seen = Mapping[tuple[str, str], Collection[Mapping[str, Any]]]
@@ -82,12 +87,32 @@ class Cache(Protocol):
     def pods(self) -> Seen: ...
 
 
+class OwnedFleets(Protocol):
+    """Which fleets this process may change."""
+
+    def owns(self, key: Key) -> bool: ...
+
+    def find_token(self, key: Key) -> int | None:
+        """What the fleet's status is to have; None for nothing."""
+        ...
+
+
 class KubernetesCluster:
     """Implements :class:`Cluster`. Open it before the first write."""
 
-    def __init__(self, cache: Cache, watches: WatchStates | None = None, traffic: RequestTraffic | None = None) -> None:
+    ownership: OwnedFleets | None = None
+    """None where no other operator can be there."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        watches: WatchStates | None = None,
+        traffic: RequestTraffic | None = None,
+        shard: Shard = ONLY_SHARD,
+    ) -> None:
         """``watches``: what came of those that fill ``cache``; ``traffic`` counts requests."""
         self._traffic = traffic
+        self._shard = shard
         self._cache = cache
         self._watches = watches
         self._api: ApiClient | None = None
@@ -203,9 +228,12 @@ class KubernetesCluster:
         )  # fmt: skip
 
     async def apply(self, obj: Object) -> Mapping[str, Any] | None:
+        there = await self.check_owner(obj)
+        key = _fleet_of(obj)
+        self._check_ownership(key)
+        obj = {**add_bucket(key, obj, there, self._shard)}
         metadata = obj["metadata"]
         path = _object_path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
-        there = await self.check_owner(obj)
         if there is not None:
             # As a precondition: were another of that name there by now, the API server would refuse.
             obj = {**obj, "metadata": {**metadata, "uid": there["metadata"]["uid"]}}
@@ -214,6 +242,7 @@ class KubernetesCluster:
         )
 
     async def adopt_foreign_fields(self, there: Mapping[str, Any]) -> bool:
+        self._check_ownership(_fleet_of(there))
         metadata = there["metadata"]
         path = _object_path(there["apiVersion"], there["kind"], metadata["namespace"], metadata["name"])
         # The version is a precondition.
@@ -253,6 +282,7 @@ class KubernetesCluster:
         owner = find_controller(like)
         if there is None or owner is None or not controlled_by(there, owner["uid"]):
             return False
+        self._check_ownership(_fleet_of(like))
         # As a precondition: another of that name stays.
         await self._requests.send("delete", path, {"preconditions": {"uid": there["metadata"]["uid"]}}, ignore=(404,))
         return True
@@ -260,15 +290,20 @@ class KubernetesCluster:
     def _find_watched(self, obj: Object) -> Mapping[str, Any] | None:
         """The child as a watch saw it last."""
         metadata = obj["metadata"]
-        seen = self.get_child(Key(metadata["namespace"], metadata["labels"][labels.INSTANCE]), obj["kind"])
+        seen = self.get_child(_fleet_of(obj), obj["kind"])
         return seen if seen is not None and seen["metadata"]["name"] == metadata["name"] else None
 
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
+        self._check_ownership(key)
         body = {"metadata": {"annotations": dict(annotations)}}
         path = f"/api/v1/namespaces/{key.namespace}/pods/{pod}"
         await self._requests.send("patch", path, body, ignore=(404,), content_type=_MERGE)
 
     async def write_status(self, key: Key, status: Object) -> None:
+        self._check_ownership(key)
+        token = None if self.ownership is None else self.ownership.find_token(key)
+        if token is not None:  # what the fleet's status had may be from before this operator's time
+            status = {**status, SHARD_TOKEN: token}
         self._count_write(STATUS, name_change((self.get(key) or {}).get("status", {}), status))
         # 404: it was deleted while it was looked at
         await self._apply_status({"name": key.name, "namespace": key.namespace}, status, ignore=(404,))
@@ -277,9 +312,10 @@ class KubernetesCluster:
         resource = self.get(key)
         if resource is None:
             return False
+        self._check_ownership(key)
         # As a precondition: of several that write at once, one does.
         metadata = {name: resource["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
-        self._count_write(STATUS, "Installation")
+        self._count_write(STATUS, "Ownership")
         # An apply takes away what it does not name, so the rest of the status is in it, too.
         status = {**resource.get("status", {}), **fields}
         return await self._apply_status(metadata, status, ignore=(404, 409)) is not None
@@ -292,6 +328,58 @@ class KubernetesCluster:
         return await self._requests.send(
             "patch", path, body, ignore=ignore, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
         )
+
+    def _check_ownership(self, key: Key) -> None:
+        if self.ownership is not None and not self.ownership.owns(key):
+            raise ClusterError(f"{key}: not changed: this operator may not act for it any more")
+
+    async def read_lease(self, key: Key) -> tuple[str, str]:
+        """Holder and time of the last renewal of a Lease, both empty where there is none."""
+        found = await self._requests.send("get", _object_path("coordination.k8s.io/v1", "Lease", *key), ignore=(404,))
+        spec = {} if found is None else found.get("spec") or {}
+        return spec.get("holderIdentity") or "", spec.get("renewTime") or ""
+
+    def list_mislabelled(self, key: Key) -> Sequence[tuple[str, str]]:
+        """Kind and name of each object of the fleet whose label does not name its bucket, the fleet itself last."""
+        kinds: Mapping[str, Seen] = {
+            "Pod": self._cache.pods, "ReplicaSet": self._cache.replica_sets, **self._cache.children,
+            labels.KIND: self._cache.resources,
+        }  # fmt: skip
+        return [
+            (kind, each["metadata"]["name"])
+            for kind, seen in kinds.items()
+            for each in seen.get(key, ())
+            if not has_right_bucket(key, each["metadata"])
+        ]
+
+    def list_in_bucket(self, bucket: int) -> Sequence[Key]:
+        """Fleets of which there is any object, by what these say."""
+        kinds = (self._cache.resources, self._cache.pods, self._cache.replica_sets, *self._cache.children.values())
+        keys = {Key(*key) for seen in kinds for key in seen}
+        return sorted(key for key in keys if find_bucket(key) == bucket)
+
+    async def label_object(self, key: Key, kind: str, name: str) -> None:
+        """Set the label of one object of the fleet; its shard's watches have it then."""
+        body = {"metadata": {"labels": {labels.BUCKET: str(find_bucket(key))}}}
+        path = _object_path(_VERSIONS[kind], kind, key.namespace, name)
+        self._count_write(kind, "Bucket")
+        await self._requests.send("patch", path, body, ignore=(404,), content_type=_MERGE)
+
+    async def has_children(self, key: Key) -> bool:
+        """Whether the cache has the fleet's Deployment, and its pods, if the API server has: they come one by one."""
+        resource, deployment = self.get(key), self.get_child(key, "Deployment")
+        if resource is None:
+            return True
+        if deployment is None:
+            there = await self.list_labelled("apps/v1", "Deployment", key)
+            return not any(controlled_by(each, resource["metadata"]["uid"]) for each in there)
+        pods = self.list_pods(key)
+        if len(pods) >= deployment.get("status", {}).get("replicas", 0):
+            return True
+        seen = {pod["metadata"]["uid"] for pod in pods}
+        replica_sets = await self.list_labelled("apps/v1", "ReplicaSet", key)
+        there = own_pods(await self.list_labelled("v1", "Pod", key), replica_sets, deployment)
+        return {pod["metadata"]["uid"] for pod in there} <= seen
 
     def _count_write(self, kind: str, reason: str) -> None:
         if self._traffic is not None:
@@ -328,12 +416,17 @@ class KubernetesCluster:
             },
         }
         try:
+            self._check_ownership(key)
             await self._requests.send("post", f"/apis/events.k8s.io/v1/namespaces/{key.namespace}/events", body)
             self._count_write("Event", event.reason)
         except NamespaceEnding as ending:
             log.debug("%s: the event %s is not recorded: %s", key, event.reason, ending)
         except ClusterError as error:
             log.warning("%s: the event %s is not recorded: %s", key, event.reason, error)
+
+
+def _fleet_of(child: Mapping[str, Any]) -> Key:
+    return Key(child["metadata"]["namespace"], child["metadata"]["labels"][labels.INSTANCE])
 
 
 def name_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -47,6 +48,14 @@ class Leadership:
         self._on_lead = on_lead
         self._on_lose = on_lose
         self._lock = _Lock(lease.name, lease.namespace, self.identity, api)
+
+    @property
+    def may_act(self) -> bool:
+        """Whether this process leads, and has renewed the Lease lately: one that was stopped for long has not.
+
+        The election itself goes by the time of day, and tries for :data:`RENEW_SECONDS` to renew a lost Lease.
+        """
+        return self.leading and time.monotonic() - self._lock.renewed_at < RENEW_SECONDS
 
     async def run(self) -> None:
         """Stand for election again and again, until cancelled."""
@@ -88,8 +97,16 @@ class Leadership:
         await self._on_lose()
 
 
+def shard_lease(lease: Key, shard: int) -> Key:
+    """The Lease of one shard of the operators that have ``lease``, which is that of the first."""
+    return lease if shard == 0 else Key(lease.namespace, f"{lease.name}-shard-{shard}")
+
+
 class _Lock(LeaseLock):
     """A lock whose every request ends, and whose failures are answers."""
+
+    renewed_at = float("-inf")
+    """When the last request was begun that made or renewed the Lease, on the monotonic clock."""
 
     async def get(self, name: str, namespace: str) -> Any:
         try:
@@ -111,8 +128,11 @@ class _Lock(LeaseLock):
         return await self._is_done(super().update(name, namespace, updated_record))
 
     async def _is_done(self, request: Awaitable[bool]) -> bool:
+        begun = time.monotonic()
         try:
-            return await _in_time(request)
+            done = await _in_time(request)
+            self.renewed_at = begun if done else self.renewed_at
+            return done
         except _FAULTS as error:
             log.warning("lease %s/%s: %s", self.namespace, self.name, error_text(error))
             return False

@@ -12,6 +12,7 @@ from paternoster_contract.cli.terminal import print_error
 from paternoster_contract.labels import DEFAULT_ENGINE_IMAGE, DEFAULT_FETCH_IMAGE
 
 if TYPE_CHECKING:
+    from paternoster_operator.cluster.buckets import Shard
     from paternoster_operator.cluster.port import Key
     from paternoster_operator.desired.network_policy import Peers
     from paternoster_operator.settings import Settings
@@ -87,6 +88,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="name of the lease, and with its namespace of this installation, which claims fleets by it; a ConfigMap "
         "with -names behind it has the record of which fleet has which served names (default: %(default)s)",
     )
+    parser.add_argument(
+        "--shard",
+        type=_parse_shard,
+        default="0/1",
+        metavar="NUMBER/COUNT",
+        help="reconcile the fleets of one of COUNT shards, counted from 0, with --leader-elect; the Lease of shard 1 "
+        "has -shard-1 behind its name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--shard-url",
+        metavar="URL",
+        help="base URL of another shard's operators, with {shard} for its number: the routing table is put together of "
+        "what each of them watches",
+    )
     add_key_arguments(parser)
     add_peer_arguments(parser)
     parser.add_argument("--verbose", action="store_true", help="log what kopf does, too")
@@ -140,6 +155,26 @@ def _build_peers(args: argparse.Namespace) -> "Peers | None":
         )
     gateway = args.gateway_labels if args.gateway_url else None
     return Peers(args.network_policies, args.operator_labels, gateway, args.scraper_namespace_labels)
+
+
+def _parse_shard(text: str) -> "Shard":
+    from paternoster_operator.cluster.buckets import MAX_SHARDS, Shard
+
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and int(number) < int(count) <= MAX_SHARDS):
+        raise argparse.ArgumentTypeError(f"is {text!r}: must be NUMBER/COUNT, counted from 0, of at most {MAX_SHARDS}")
+    return Shard(int(number), int(count))
+
+
+def list_shard_urls(args: argparse.Namespace) -> list[str]:
+    """Base URLs of the other shards' operators; raises ``ValueError`` for flags of shards that lack another."""
+    if args.shard.count == 1:
+        return []
+    if not args.leader_elect:
+        raise ValueError(f"--shard is {args.shard}: needs --leader-elect, as its Lease says who reconciles")
+    if "{shard}" not in (args.shard_url or ""):
+        raise ValueError(f"--shard-url is {args.shard_url!r}: must have {{shard}} in it, with --shard {args.shard}")
+    return [args.shard_url.replace("{shard}", str(number)) for number in args.shard.others]
 
 
 def _parse_secret(text: str) -> "Key":
@@ -204,7 +239,7 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_operator.cluster.port import Key
 
     try:
-        settings = build_settings(args)
+        settings, shard_urls = build_settings(args), list_shard_urls(args)
     except ValueError as error:
         print_error(f"paternoster operator: {error}")
         return 2
@@ -218,6 +253,8 @@ def run(args: argparse.Namespace) -> int:
         host=args.host,
         port=args.port,
         namespaces=args.namespace or [],
+        shard=args.shard,
+        shard_urls=shard_urls,
         routes_secret=args.routes_secret,
         name_record=Key(args.lease_namespace, f"{args.lease_name}-names"),
         lease=Key(args.lease_namespace, args.lease_name) if args.leader_elect else None,

@@ -116,6 +116,11 @@ class FleetKeys:
         roots = await self._gateway_roots()
         return [keys.digest_key(keys.derive_key(root, keys.GATEWAY_TO_OPERATOR)) for root in roots] if roots else None
 
+    async def operator_key(self) -> str | None:
+        """The key by which another shard's operator may read this one's rows; None without gateways."""
+        roots = await self._gateway_roots()
+        return keys.derive_key(roots[0], keys.GATEWAY_TO_OPERATOR) if roots else None
+
     async def _gateway_roots(self) -> Sequence[str]:
         return () if self._settings.gateway_url is None else await self._secrets.read_root(self._settings.gateway_key)
 

@@ -52,12 +52,19 @@ class Directory:
         clock: Callable[[], float] = time.monotonic,
         store: RecordStore | None = None,
         wall: Callable[[], float] = time.time,
+        owns: Callable[[Key], bool] = lambda _: True,
+        sees_all: Callable[[Key], bool] = lambda _: True,
     ) -> None:
         """Index the fleets of ``cluster`` by their served names.
+
+        A fleet that this operator does not own has the names that are recorded for it. ``sees_all``: whether a fleet
+        that is not there is gone, and not another operator's.
 
         ``other_owner``: the other installation that reconciles a document; :meth:`list_served` leaves its fleets out.
         ``store``: where the record of names is; without one it lives as long as this process.
         """
+        self._owns = owns
+        self._sees_all = sees_all
         self._store = store or RecordStore(None)
         self._wall = wall
         self._cluster = cluster
@@ -115,7 +122,8 @@ class Directory:
         """The fleets that have served names, with these, as of now."""
         await self._read_edited()
         resources = self._assign_names()
-        return [(has, resources[key]) for key in self._assignment.owned.names if (has := self._list_recorded(key))]
+        served = [key for key in self._assignment.owned.names if key in resources]
+        return [(has, resources[key]) for key in served if (has := self._list_recorded(key))]
 
     async def _read_edited(self) -> None:
         """Parse what has changed, one fleet in a turn of the event loop: of ten thousand, that takes a minute."""
@@ -139,7 +147,9 @@ class Directory:
                 is_own = self._is_own(key, resource)
                 if is_own:
                     resources[key] = resource
-                claims[key] = self._build_claim(key, resource, record.fleets.get(key), is_own)
+                if self._owns(key):
+                    claims[key] = self._build_claim(key, resource, record.fleets.get(key), is_own)
+        claims |= self._claim_recorded(record, {*keys})
         now, found = int(self._wall()), (record, {*keys} - claims.keys())
         # Names of fleets that are gone become free by the clock alone.
         if claims != self._claims or found != self._found_from or now >= self._assigned_at + REASSIGN_SECONDS:
@@ -149,6 +159,14 @@ class Directory:
                 self._store.record = self._assignment.record
         self._claims, self._found_from, self._found_at = claims, found, self._clock()
         return resources
+
+    def _claim_recorded(self, record: NameRecord, present: set[Key]) -> dict[Key, Claim]:
+        """Claims of the fleets of other operators: of the names that they have."""
+        return {
+            key: Claim(key, entry.names, entry.names, "")
+            for key, entry in record.fleets.items()
+            if entry.gone_since is None and not (self._owns(key) if key in present else self._sees_all(key))
+        }
 
     def _build_claim(self, key: Key, resource: LLMDeployment, entry: Entry | None, is_own: bool) -> Claim:
         """The names of a fleet that this operator does not serve are others'."""

@@ -15,6 +15,9 @@ WRITE_SECONDS = 1.0
 """Least time between two writes, each of which has all changes since the last one."""
 
 
+TRIES_PER_WRITER = 3
+
+
 class RecordObject(Protocol):
     """The object that the record is in; its methods raise :class:`ClusterError`."""
 
@@ -43,11 +46,14 @@ class RecordStore:
         on_fault: Callable[[str], object] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        writers: int = 1,
     ) -> None:
         """``stored``: None where the record lives as long as this process.
 
-        ``on_fault``: called with ``read``, ``write`` or ``invalid`` for each.
+        ``on_fault``: called with ``read``, ``write`` or ``invalid`` for each. ``writers``: how many operators may write
+        at the same time; the one that comes second reads what the first wrote, and tries again.
         """
+        self._tries = 1 if writers == 1 else TRIES_PER_WRITER * writers
         self.record = NameRecord()
         self.is_read = stored is None
         self._object = stored
@@ -104,17 +110,30 @@ class RecordStore:
             if build() == self._stored:
                 return
             await self._sleep(max(0.0, self._written_at + WRITE_SECONDS - self._clock()))
-            record = build()
             self._written_at = self._clock()
             try:
-                version = await self._object.write({FIELD: record.encode()}, self._version)
+                for number in range(self._tries):
+                    if number and not await self._read_written(self._object):
+                        break
+                    record = build()
+                    version = await self._object.write({FIELD: record.encode()}, self._version)
+                    if version is not None:
+                        self.record, self._stored, self._version = record, record, version
+                        return
             except ClusterError:
                 self._on_fault("write")
                 raise
-            if version is None:
-                self.is_read = False
-                raise ClusterError("the record of served names was written by another operator: it is read again")
-            self.record, self._stored, self._version = record, record, version
+            self.is_read = False
+            raise ClusterError("the record of served names was written by another operator: it is read again")
+
+    async def _read_written(self, stored: RecordObject) -> bool:
+        """Read what another writer wrote; False where it cannot be used."""
+        found = await stored.read()
+        record = None if found is None else self._parse(found[0])
+        if found is None or record is None:
+            return False
+        self.record, self._stored, self._version = record, record, found[1]
+        return True
 
     def _parse(self, data: Mapping[str, str]) -> NameRecord | None:
         """None for an invalid one, which is logged once."""

@@ -110,8 +110,7 @@ def build_status(
         ),
         "decisions": [dict(record) for record in history],
     }
-    if "installation" in previous:
-        status["installation"] = previous["installation"]
+    status |= {name: previous[name] for name in ("installation", "shardToken") if name in previous}
     if find_other_installation(previous, now) is not None:
         status["otherInstallation"] = previous["otherInstallation"]
     if engines.default_parameters is not None:

@@ -16,6 +16,7 @@ from paternoster_operator.names.directory import Directory
 from paternoster_operator.observed import Observed
 from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
 from paternoster_operator.routes.row import build_route
+from paternoster_operator.routes.shard_tables import ShardTables
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,11 @@ class _Built:
 class RoutesTable:
     """Builds the table from the cluster's cache: a pod that is being deleted gets nothing new at once."""
 
-    def __init__(self, cluster: Cluster, directory: Directory, keys: FleetKeys) -> None:
+    def __init__(
+        self, cluster: Cluster, directory: Directory, keys: FleetKeys, others: ShardTables | None = None
+    ) -> None:
+        """``others``: the rows of fleets that other operators watch."""
+        self._others = others or ShardTables()
         self._cluster = cluster
         self._directory = directory
         self._keys = keys
@@ -56,7 +61,13 @@ class RoutesTable:
         """Of the table that was built last."""
 
     async def build(self) -> PublishedTable:
-        """The table now; what is wrong with one fleet leaves out its row alone. Calls at the same time share one."""
+        """The table now; what is wrong with one fleet leaves out its row alone."""
+        published = self._others.merge(await self.build_own()).fit_rows(MOST_BYTES)
+        self.left_out = published.left_out
+        return published
+
+    async def build_own(self) -> PublishedTable:
+        """The rows of the fleets that this operator watches. Calls at the same time share one."""
         building = self._building
         if building is None:
             building = self._building = asyncio.ensure_future(self._build_once())
@@ -82,9 +93,7 @@ class RoutesTable:
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
         self._built = built
-        published = PublishedTable([each.row for each in built.values()], unread).fit_rows(MOST_BYTES)
-        self.left_out = published.left_out
-        return published
+        return PublishedTable([each.row for each in built.values()], unread)
 
     async def _build_row(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built:
         name, *aliases = names

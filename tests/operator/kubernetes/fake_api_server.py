@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -16,7 +17,10 @@ from paternoster_operator.handlers import NETWORK_POLICIES, WATCHED
 
 SERVED = {**WATCHED, "NetworkPolicy": NETWORK_POLICIES}
 PLURALS = {plural: kind for kind, (_, _, plural) in SERVED.items()}
-KINDS = {**PLURALS, "secrets": "Secret", "events": "Event", "namespaces": "Namespace"}
+KINDS = {
+    **PLURALS, "secrets": "Secret", "events": "Event", "namespaces": "Namespace", "leases": "Lease",
+    "configmaps": "ConfigMap",
+}  # fmt: skip
 GROUPS = {(group, version) for group, version, _ in SERVED.values()} | {("events.k8s.io", "v1")}
 VERBS = ["get", "list", "watch", "create", "patch", "delete"]
 
@@ -75,6 +79,8 @@ class FakeApiServer:
         """Path and number of objects of each page of a list."""
         self.watched: list[tuple[str, dict[str, str]]] = []
         """Path and query of each watch."""
+        self.writes: list[tuple[str, str, str]] = []
+        """Token of the client, type of the body and path of each request that is to change something."""
         self.port = 0
         self._version = 1
         self._events: list[_Change] = []
@@ -151,14 +157,26 @@ class FakeApiServer:
         if request.method == "GET":
             found = self.objects.get((plural, namespace, names[0]))
             return refuse(404, "not found") if found is None else web.json_response(found)
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        self.writes.append((token, request.content_type, path))
         if request.method == "DELETE":
             await self.remove(plural, namespace, names[0])
             return web.json_response({"kind": "Status", "status": "Success"})
         if names[1:] == ["status"] and (plural, namespace, names[0]) not in self.objects:
             return refuse(404, "not found")
         body = json.loads(await request.read())
-        body["metadata"] = {"name": f"made-{self._version}", "namespace": namespace, **body["metadata"]}
-        body["metadata"].pop("resourceVersion", None)
+        metadata = body["metadata"] = {
+            "name": (*names, f"made-{self._version}")[0],
+            "namespace": namespace,
+            **body["metadata"],
+        }
+        there = self.objects.get((plural, namespace, metadata["name"]))
+        wanted = metadata.pop("resourceVersion", None)
+        has = {} if there is None else there["metadata"]
+        if (request.method == "POST" and has) or wanted not in (None, has.get("resourceVersion")):
+            return refuse(409, "another version is there")
+        if request.method == "PATCH" and "labels" in metadata:  # those of other managers stay
+            metadata["labels"] = {**has.get("labels", {}), **metadata["labels"]}
         return web.json_response(await self.put(plural, body))
 
     def _list(self, request: web.Request, plural: str, namespace: str) -> web.Response:
@@ -230,10 +248,17 @@ class FakeApiServer:
 
 
 def matches_selector(document: dict[str, Any], selector: str) -> bool:
-    """Whether the labels are those that ``selector`` names, as ``name=value`` or, for any value, ``name``."""
+    """Whether the labels are as ``selector`` says: ``name=value``, ``name``, ``name in (a,b)`` or ``notin (a,b)``."""
     found = document["metadata"].get("labels", {})
-    parts = [part.partition("=") for part in selector.split(",") if part]
-    return all(name in found and (not equals or found[name] == value) for name, equals, value in parts)
+    for part in re.findall(r"[^,(]+(?:\([^)]*\))?", selector):
+        name, operator, values = re.fullmatch(r"(\S+?)(?:(=| in | notin )(.*))?", part).groups()  # type: ignore[union-attr]
+        allowed = values.strip("()").split(",") if operator else []
+        if operator == " notin ":
+            if found.get(name) in allowed:
+                return False
+        elif name not in found or (operator and found[name] not in allowed):
+            return False
+    return True
 
 
 def refuse(status: int, message: str) -> web.Response:

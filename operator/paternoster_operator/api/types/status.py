@@ -218,6 +218,8 @@ class LLMDeploymentStatus(Document):
     """Further such names."""
     installation: str | None = None
     """Installation that reconciles this, by the namespace and name of its operators' Lease; others leave it alone."""
+    shard_token: int | None = Field(default=None, ge=0, json_schema_extra={"format": "int64"})
+    """Grows each time that another operator of an installation with shards takes this over."""
     other_installation: OtherInstallationStatus | None = None
     engine: EngineStatus | None = None
     max_model_len: Count = 0

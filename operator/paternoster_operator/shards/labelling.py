@@ -1,0 +1,67 @@
+"""Give every object of a fleet the label by which its shard watches it."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from paternoster_operator.cluster.buckets import has_right_bucket
+from paternoster_operator.cluster.port import Key
+from paternoster_operator.queue import WorkQueue
+
+FLEETS_AT_ONCE = 8
+RETRY_SECONDS = 5.0
+"""Until a fleet is looked at again whose objects are still seen without the label, or which may not have it yet."""
+
+
+class LabelledObjects(Protocol):
+    """The objects that this shard watches; :meth:`label_object` raises :class:`ClusterError`."""
+
+    def list_mislabelled(self, key: Key) -> Sequence[tuple[str, str]]: ...
+
+    def list_in_bucket(self, bucket: int) -> Sequence[Key]: ...
+
+    async def label_object(self, key: Key, kind: str, name: str) -> None: ...
+
+
+class BucketLabels:
+    """Labels what :meth:`observe` has seen, while it is started.
+
+    An LLMDeployment comes last, so that the shard that gets it has seen what is there of it, or will in a moment.
+    """
+
+    def __init__(self, objects: LabelledObjects, may_label: Callable[[Key], bool]) -> None:
+        self._objects = objects
+        self._may_label = may_label
+        self._queue: WorkQueue[Key] = WorkQueue(
+            self._label_if_allowed, workers=FLEETS_AT_ONCE, group=lambda key: key.namespace
+        )
+
+    def observe(self, key: Key, metadata: Mapping[str, Any]) -> None:
+        """An object of the fleet was seen."""
+        if not has_right_bucket(key, metadata):
+            self._queue.add(key)
+
+    def start(self) -> None:
+        """Begin to label; needs a running event loop."""
+        self._queue.start()
+
+    async def stop(self) -> None:
+        """Another process labels."""
+        await self._queue.stop()
+
+    async def label_bucket(self, bucket: int) -> None:
+        """Label all objects of the bucket's fleets, so that another shard sees them."""
+        keys = self._objects.list_in_bucket(bucket)
+        for start in range(0, len(keys), FLEETS_AT_ONCE):
+            await asyncio.gather(*(self._label_fleet(key) for key in keys[start : start + FLEETS_AT_ONCE]))
+
+    async def _label_if_allowed(self, key: Key) -> float | None:
+        if self._may_label(key):
+            await self._label_fleet(key)
+        return RETRY_SECONDS if self._objects.list_mislabelled(key) else None
+
+    async def _label_fleet(self, key: Key) -> None:
+        found = self._objects.list_mislabelled(key)
+        await asyncio.gather(*(self._objects.label_object(key, *each) for each in found[:-1]))
+        for each in found[-1:]:
+            await self._objects.label_object(key, *each)

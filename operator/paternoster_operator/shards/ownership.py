@@ -1,0 +1,204 @@
+"""Take and let go of buckets of fleets, while this process leads its shard."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Protocol
+
+from paternoster_operator.cluster.buckets import NUM_BUCKETS, Shard, find_bucket
+from paternoster_operator.cluster.lease import LEASE_SECONDS, shard_lease
+from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.shards.claims import FIELD, BucketClaims
+
+log = logging.getLogger(__name__)
+
+FOLLOW_SECONDS = 2.0
+"""Between two reads of the record; with a request less than a Lease lasts, so that a deleted record is seen in time."""
+
+
+class ClaimsObject(Protocol):
+    """Where the record of shards is, and the Leases of their holders; all methods raise :class:`ClusterError`."""
+
+    async def read_config_map(self, key: Key) -> tuple[Mapping[str, str], str] | None: ...
+
+    async def write_config_map(self, key: Key, data: Mapping[str, str], version: str | None) -> str | None: ...
+
+    async def read_lease(self, key: Key) -> tuple[str, str]:
+        """Holder and time of the last renewal, both empty where there is none."""
+        ...
+
+    def get(self, key: Key) -> Mapping[str, Any] | None: ...
+
+    async def has_children(self, key: Key) -> bool:
+        """Whether all children that the fleet has are seen."""
+        ...
+
+
+class FleetOwnership:
+    """The fleets that this process reconciles: those of the buckets that its shard has, while it holds its Lease.
+
+    A single shard in a cluster that never had several has no record, and reconciles all.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        record: ClaimsObject,
+        lease: Key,
+        may_act: Callable[[], bool],
+        gain: Callable[[Collection[int]], object],
+        let_go: Callable[[int], Awaitable[object]],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``lease``: the installation's; ``may_act``: whether this process holds its shard's just now.
+
+        ``gain`` is called with buckets to reconcile from now on. ``let_go`` returns once nothing is done any more for a
+        bucket, and the next holder will see all of its objects.
+        """
+        self.shard = shard
+        self._record = record
+        self._lease = lease
+        self._config_map = Key(lease.namespace, f"{lease.name}-shards")
+        self._may_act = may_act
+        self._gain = gain
+        self._let_go = let_go
+        self._clock = clock
+        self._wall = wall
+        self._has_all = False
+        self._tokens: dict[int, int] = {}
+        """Of the buckets that it reconciles."""
+        self._whole: dict[Key, int] = {}
+        """Tokens of the fleets whose children it has seen."""
+        self._held: Collection[int] = ()
+        """Those that the record had for its shard when it was last read."""
+        self._leaving: set[int] = set()
+        """Buckets of these for which it does nothing any more."""
+        self._begun = False
+        """Whether the buckets that it has got a token of this leadership."""
+        self._made_at = float("-inf")
+        """When it made the record."""
+        self._seen: dict[int, tuple[tuple[str, str], float]] = {}
+        """The Lease of another shard, and since when it is as it is, by the shard's number."""
+
+    def owns(self, key: Key) -> bool:
+        """Whether this process may change the fleet now."""
+        return (self._has_all or find_bucket(key) in self._tokens) and self._may_act()
+
+    def may_label(self, key: Key) -> bool:
+        """Whether the shard that the fleet's label is to bring it to may see it now: not before this one lets go."""
+        bucket = find_bucket(key)
+        return self._begun and self._may_act() and (bucket not in self._held or bucket in self.shard.buckets)
+
+    def find_token(self, key: Key) -> int | None:
+        """What the fleet's status is to have; None in a cluster that never had several shards."""
+        return self._tokens.get(find_bucket(key))
+
+    def sees_all(self, key: Key) -> bool:
+        """Whether the fleet is gone where no watch of this shard has it."""
+        return self._has_all or (find_bucket(key) in self._tokens and find_bucket(key) in self.shard.buckets)
+
+    async def sees_children(self, key: Key) -> bool:
+        """Whether the fleet can be reconciled: of one that came from another shard, children may still be on their way.
+
+        Raises :class:`ClusterError`.
+        """
+        token = self.find_token(key)
+        if self._record.get(key) is None or token is None or self.shard.count == 1:
+            self._whole.pop(key, None)
+            return True
+        if self._whole.get(key) != token and await self._record.has_children(key):
+            self._whole[key] = token
+        return self._whole.get(key) == token
+
+    def clear(self) -> None:
+        """Another process leads the shard."""
+        self._has_all = self._begun = False
+        self._tokens, self._held, self._made_at = {}, (), float("-inf")
+        self._leaving.clear()
+        self._whole.clear()
+        self._seen.clear()
+
+    async def follow(self) -> None:
+        """Until cancelled; only while this process leads its shard."""
+        fault = ""
+        while not self._has_all:
+            try:
+                await self._follow_once()
+                fault = ""
+            except (ClusterError, ValueError) as error:
+                if str(error) != fault:
+                    log.warning("shard %s: %s", self.shard, error)
+                fault = str(error)
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+    async def _follow_once(self) -> None:
+        found = await self._record.read_config_map(self._config_map)
+        if found is None:
+            await self._begin_record()
+            return
+        claims, version = BucketClaims.decode(found[0]), found[1]
+        wanted, number = self.shard.buckets, self.shard.number
+        dead = {shard for shard in claims.list_holders(wanted) - {number} if await self._is_dead(shard)}
+        updated = claims.take_free(number, wanted, dead, again=not self._begun)
+        if updated != claims:
+            if not await self._write(updated, version):
+                return
+            claims = updated
+        self._begun, held = True, claims.list_held(number)
+        self._held = held.keys()
+        if self._clock() - self._made_at < LEASE_SECONDS:
+            return  # a shard that had a bucket in a record that was deleted may not have seen that yet
+        self._reconcile_only({bucket: token for bucket, token in held.items() if bucket not in self._leaving})
+        for bucket in sorted(held.keys() - wanted):
+            await self._give_away(bucket)
+
+    async def _begin_record(self) -> None:
+        self._reconcile_only({})
+        self._leaving.clear()
+        if self.shard.count == 1 and not self._begun:
+            self._has_all = True
+            self._gain(self.shard.buckets)
+        elif self.shard.number == 0 and await self._write(BucketClaims.first(0, int(self._wall())), None):
+            self._made_at, self._begun, self._held = self._clock(), True, frozenset(range(NUM_BUCKETS))
+
+    def _reconcile_only(self, tokens: dict[int, int]) -> None:
+        new = {bucket for bucket, token in tokens.items() if self._tokens.get(bucket) != token}
+        if lost := self._tokens.keys() - tokens.keys():
+            log.warning("shard %s has %d buckets no more: the record names other shards", self.shard, len(lost))
+        self._tokens = tokens
+        if new:
+            log.info("shard %s reconciles %d buckets, %d of them from now on", self.shard, len(tokens), len(new))
+            self._gain(new)
+
+    async def _give_away(self, bucket: int) -> None:
+        """Stop, and then let the next shard have it."""
+        self._leaving.add(bucket)
+        self._tokens.pop(bucket, None)
+        await self._let_go(bucket)
+        while True:
+            found = await self._record.read_config_map(self._config_map)
+            if found is None:
+                return
+            claims = BucketClaims.decode(found[0])
+            released = claims.release(self.shard.number, bucket)
+            if released == claims or await self._write(released, found[1]):
+                self._leaving.discard(bucket)
+                return
+
+    async def _write(self, claims: BucketClaims, version: str | None) -> bool:
+        """False where another shard came first."""
+        if not self._may_act():
+            return False
+        return await self._record.write_config_map(self._config_map, {FIELD: claims.encode()}, version) is not None
+
+    async def _is_dead(self, shard: int) -> bool:
+        """Whether the shard's Lease has no holder, or was not renewed for as long as it lasts, by this clock."""
+        lease = await self._record.read_lease(shard_lease(self._lease, shard))
+        now = self._clock()
+        seen, since = self._seen.get(shard, (None, now))
+        if seen != lease:
+            self._seen[shard], since = (lease, now), now
+        holder, renewed = lease
+        return (bool(renewed) and not holder) or now - since > LEASE_SECONDS
