@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("common", "operator", "engine", "kernels", "gateway", "load", "simulator")
+ROOMS = ("common", "operator", "engine", "kernels", "gateway", "batch", "load", "simulator")
 
 
 @pytest.mark.parametrize("room", ROOMS)

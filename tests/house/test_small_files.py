@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("common", "engine", "gateway", "kernels", "load", "operator", "simulator")
+PRODUCT = ("batch", "common", "engine", "gateway", "kernels", "load", "operator", "simulator")
 OTHERS = ("benchmarks", "e2e", "scripts")
 """Folders that import files of the product too."""
 LEFT = Path(__file__).with_name("small_files.txt")

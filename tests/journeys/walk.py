@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDS = Path(__file__).with_name("bounds.json")
-PRODUCT = ("common", "engine", "gateway", "kernels", "load", "operator", "simulator")
+PRODUCT = ("batch", "common", "engine", "gateway", "kernels", "load", "operator", "simulator")
 
 
 class Call(NamedTuple):

@@ -23,6 +23,7 @@ EXTRAS = {
     "paternoster_sources": "sources",
     "paternoster_operator": "operator",
     "paternoster_gateway": "gateway",
+    "paternoster_batch": "batch",
     "paternoster_load": "load",
     "paternoster_simulator": "simulator",
 }

@@ -22,7 +22,7 @@ LIBRARY = "from paternoster_kernels.cpu.library import load_library; print(getat
 """Prints where this machine's native CPU kernels are, made if need be; nothing where there are none."""
 MAX_ARCHIVES = 8
 """Newest archives of an image that stay in the cache: checkouts share it, and none removes what another one loads."""
-PACKAGES = ("common", "operator", "gateway", "engine", "kernels", "load", "simulator")
+PACKAGES = ("common", "operator", "gateway", "batch", "engine", "kernels", "load", "simulator")
 """Folders that an image is built from."""
 
 
