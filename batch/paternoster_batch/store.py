@@ -3,7 +3,7 @@
 Whatever ends the process, no row names content that is not whole on the disk: content is written and fsynced first,
 then the row is committed. A batch is claimed with a lease, and each claim raises its epoch; a row is written only where
 the epoch is still that of the writer, so that an owner that was stopped and goes on writes none. Each epoch appends to
-a segment of its own. Output and error file are the results in the order of their lines, whoever wrote which.
+a segment of its own. Output and error file are the results in the order of their lines, whichever owner wrote each.
 
 Methods block; they may be called from any thread. Times are Unix seconds of the caller.
 """
@@ -79,7 +79,7 @@ Outcome = Literal["completed", "expired"]
 
 
 class Conflict(Exception):
-    """The state of a file or batch does not allow what is asked; the text states why."""
+    """The state of a file or batch does not allow a change; the text states why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ _BATCH_COLUMNS = ", ".join(field.name for field in fields(BatchRow))
 
 
 class Upload:
-    """Content that is no file yet; discarded unless it is kept."""
+    """Content that is no file yet; discarded unless it is published."""
 
     def __init__(self, store: "Store", row: FileRow) -> None:
         self._store = store
@@ -177,7 +177,7 @@ class Upload:
         self._opened.write(piece)
         self.size += len(piece)
 
-    def keep(self, filename: str, purpose: str) -> FileRow:
+    def publish_file(self, filename: str, purpose: str) -> FileRow:
         """The file, durable."""
         row = FileRow(self._row.id, self._row.owner, purpose, filename, self.size, self._row.created_at)
         self._store.write_point("sync an upload")
@@ -189,7 +189,7 @@ class Upload:
         return row
 
     def discard(self) -> None:
-        """More than once, and after :meth:`keep`, has no effect."""
+        """More than once, and after :meth:`publish_file`, has no effect."""
         self._opened.close()
         self._part.unlink(missing_ok=True)
 
@@ -251,9 +251,9 @@ class Store:
 
     def remove_orphans(self, now: float) -> None:
         """Remove old content that no row names: what a crash left of uploads and deletions."""
-        kept = {file for (file,) in self._select("SELECT id FROM files")}
+        named = {file for (file,) in self._select("SELECT id FROM files")}
         for path in (self._folder / "files").iterdir():
-            if path.name not in kept and now - path.stat().st_mtime > ORPHAN_SECONDS:
+            if path.name not in named and now - path.stat().st_mtime > ORPHAN_SECONDS:
                 path.unlink(missing_ok=True)
         answered = {batch for (batch,) in self._select("SELECT DISTINCT batch FROM lines")}
         for path in (self._folder / "results").iterdir():
@@ -359,7 +359,7 @@ class Store:
     # What the owner of a claim does
 
     def claim_batch(self, now: float, besides: Iterable[str] = ()) -> tuple[Claim, BatchRow] | None:
-        """Claim the open batch with the earliest deadline that nobody holds, but for ``besides``."""
+        """Claim the open batch with the earliest deadline that no owner holds, but for ``besides``."""
         with self.transaction() as rows:
             found = rows.execute(
                 f"SELECT {_BATCH_COLUMNS} FROM batches WHERE status IN ({_OPEN}) AND lease_until <= ? "

@@ -63,7 +63,7 @@ def submit(store: Store, lines: int = LINES, now: int = 0, owner: str = OWNER) -
         upload.write(piece)
         spans.append(LineSpan(number, f"id-{number}", start, len(piece)))
         start += len(piece)
-    file = upload.keep("in.jsonl", "batch")
+    file = upload.publish_file("in.jsonl", "batch")
     row = store.create_batch(
         owner, endpoint="/v1/completions", file=file.id, window="24h", expires_at=now + 86400, metadata=None, now=now
     )
@@ -82,7 +82,7 @@ class CrashingStore(RuleBasedStateMachine):
         self.now = 0
         self.claims: list[Claim] = []
         self.written: dict[int, bytes] = {}
-        """Results of which the store said that they are durable."""
+        """Results that the store made durable."""
         self.chance = random.Random(0)
         self.patch = mock.patch.object(store_module.os, "fsync", self.disk.fsync)
         self.patch.start()
@@ -359,8 +359,8 @@ def test_another_owner_finds_nothing(store: Store) -> None:
     assert store.cancel_batch("other", batch, 0) is None
     with pytest.raises(KeyError):
         store.list_batches("other", after=batch, limit=10)
-    kept = {"endpoint": "/v1/completions", "window": "24h", "expires_at": 1, "metadata": None, "now": 0}
-    assert store.create_batch("other", file=file.id, **kept) is None  # type: ignore[arg-type]
+    rest = {"endpoint": "/v1/completions", "window": "24h", "expires_at": 1, "metadata": None, "now": 0}
+    assert store.create_batch("other", file=file.id, **rest) is None  # type: ignore[arg-type]
 
 
 def test_an_input_file_is_kept_while_its_batch_is_open(store: Store) -> None:
