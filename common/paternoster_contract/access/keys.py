@@ -5,12 +5,20 @@ client sends the first.
 """
 
 import hmac
+import re
 from collections.abc import Collection, Mapping
 from hashlib import sha256
 
 GATEWAY_TO_ENGINE = "gateway-to-engine"
 OPERATOR_TO_ENGINE = "operator-to-engine"
 GATEWAY_TO_OPERATOR = "gateway-to-operator"
+BATCH_TO_GATEWAY = "batch-to-gateway"
+GATEWAY_TO_BATCH = "gateway-to-batch"
+
+KEY_DIGEST = "X-Paternoster-Key-Digest"
+"""Between gateway and batch service: :func:`digest_key` of the client's key on whose behalf a request is sent."""
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def derive_key(root: str, purpose: str, subject: str = "") -> str:
@@ -36,6 +44,21 @@ def read_bearer_key(authorization: str) -> str:
     """The key of an ``Authorization`` header (RFC 6750), empty where it has none."""
     scheme, _, key = authorization.partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def vouch_headers(root: str, purpose: str, key_digest: str) -> dict[str, str]:
+    """Headers of a request on behalf of the client with a key of this digest, whose key the sender does not keep."""
+    return {"Authorization": f"Bearer {derive_key(root, purpose, key_digest)}", KEY_DIGEST: key_digest}
+
+
+def find_vouched(headers: Mapping[str, str], roots: Collection[str], purpose: str) -> str | None:
+    """The digest in :func:`vouch_headers`; None where the request has none, or no key of ``roots`` for it."""
+    key_digest = headers.get(KEY_DIGEST, "")
+    if not _DIGEST.fullmatch(key_digest):
+        return None
+    sent = read_bearer_key(headers.get("Authorization", ""))
+    valid = [hmac.compare_digest(sent.encode(), derive_key(root, purpose, key_digest).encode()) for root in roots]
+    return key_digest if any(valid) else None
 
 
 def client_key(headers: Mapping[str, str]) -> str:

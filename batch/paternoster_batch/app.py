@@ -1,0 +1,328 @@
+"""The Batch API over HTTP: OpenAI's routes, objects and errors, each for the owner of the key that a request has."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from paternoster_batch.input_file import ENDPOINTS
+from paternoster_batch.runner import BatchRunner
+from paternoster_batch.store import BatchRow, Conflict, FileRow, Store
+from paternoster_batch.upload_form import MAX_FORM_BYTES, PURPOSE, InvalidForm, UploadForm
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.access.keys import GATEWAY_TO_BATCH, client_key, digest_key, find_vouched, matches_digest
+from paternoster_contract.http import paths
+from paternoster_contract.settings.http_limits import HttpLimits
+from paternoster_http.errors.openai_errors import error_body
+from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
+from paternoster_http.errors.request_id import RequestId
+from paternoster_http.errors.unforeseen import UnforeseenErrors
+from paternoster_http.json_bounds import JsonTooLarge, bounded_json
+from paternoster_http.open_requests import charge_request, open_request_of
+from paternoster_http.request_line import CanonicalRequestLine
+
+LIMITS = HttpLimits(max_body_bytes=MAX_FORM_BYTES)
+"""Of the port; what is read of an upload is written at once, and held no more."""
+MAX_JSON_BYTES = 64 * 2**10
+"""Of a body that is no upload."""
+MAX_FILES_LISTED = 10_000
+MAX_BATCHES_LISTED = 100
+DEFAULT_BATCHES_LISTED = 20
+SECONDS = {"m": 60, "h": 3600, "d": 86_400}
+MIN_WINDOW_SECONDS, MAX_WINDOW_SECONDS = 15 * 60, 30 * 86_400
+_WINDOW = re.compile(r"([1-9][0-9]{0,5})([mhd])")
+_TYPES = {
+    400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError", 409: "ConflictError",
+    413: "RequestTooLargeError", 503: "ServiceUnavailableError",
+}  # fmt: skip
+
+
+class NewBatch(BaseModel):
+    """The body of ``POST /v1/batches``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input_file_id: str = Field(max_length=128)
+    endpoint: Literal[ENDPOINTS]  # type: ignore[valid-type]
+    completion_window: str
+    metadata: (
+        Annotated[
+            dict[Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=512)]],
+            Field(max_length=16),
+        ]
+        | None
+    ) = None
+
+
+class Owners:
+    """Who a request is from: the digest of a client's key, which the client or the gateway proves to have."""
+
+    def __init__(self, api_keys: KeyFiles | None = None, roots: KeyFiles | None = None) -> None:
+        """``api_keys``: of clients; ``roots``: of the gateway's keys. Without both all requests are of one owner."""
+        self._api_keys = api_keys
+        self._roots = roots
+
+    def find_owner(self, request: Request) -> str:
+        """Raises :class:`HTTPException` (401)."""
+        if self._api_keys is None and self._roots is None:
+            return ""
+        if self._roots is not None:
+            vouched = find_vouched(request.headers, self._roots.keys, GATEWAY_TO_BATCH)
+            if vouched is not None:
+                return vouched
+        key = client_key(request.headers)
+        if self._api_keys is None or not matches_digest(key, self._api_keys.digests):
+            raise HTTPException(401, "the API key is not valid", {"WWW-Authenticate": "Bearer"})
+        return digest_key(key)
+
+
+def create_app(store: Store, runner: BatchRunner, owners: Owners, clock: Callable[[], float] = time.time) -> Starlette:
+    """The routes over ``store``; ``runner`` gets what changes for it."""
+
+    def owned(answer: Callable[[Request, str], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer_owner(request: Request) -> Response:
+            owner = owners.find_owner(request)
+            if owner:
+                charge_request(request.scope, ("owners", owner))
+            return await answer(request, owner)
+
+        return answer_owner
+
+    async def upload_file(request: Request, owner: str) -> Response:
+        upload = await asyncio.to_thread(store.begin_upload, owner, int(clock()))
+        held = open_request_of(request.scope)
+        try:
+            form = UploadForm(request.headers.get("content-type", ""), upload)
+            async for piece in request.stream():
+                await asyncio.to_thread(form.feed, piece)
+                held.hold_body(-len(piece))
+            return JSONResponse(show_file(await asyncio.to_thread(form.finish)))
+        except InvalidForm as error:
+            # Its client may still send: what comes is read no more.
+            held.give_up(Refusal(error.status, str(error)))
+            raise
+        finally:
+            await asyncio.to_thread(upload.discard)
+
+    async def list_files(request: Request, owner: str) -> Response:
+        query = request.query_params
+        order = query.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise _bad_request(f"order is {order[:64]!r}: must be asc or desc", "order")
+        limit = _read_limit(request, MAX_FILES_LISTED, MAX_FILES_LISTED)
+        rows = await _read_page(
+            store.list_files, owner, purpose=query.get("purpose"), after=query.get("after"), limit=limit + 1,
+            newest_first=order == "desc",
+        )  # fmt: skip
+        return _show_list([show_file(row) for row in rows], limit)
+
+    async def get_file(request: Request, owner: str) -> Response:
+        return JSONResponse(show_file(await find_file(request, owner)))
+
+    async def get_content(request: Request, owner: str) -> Response:
+        row = await find_file(request, owner)
+        return FileResponse(store.path_of(row.id), media_type="application/octet-stream", filename=row.filename)
+
+    async def delete_file(request: Request, owner: str) -> Response:
+        file = request.path_params["file"]
+        if not await asyncio.to_thread(store.delete_file, owner, file):
+            raise _not_found("file", file)
+        return JSONResponse({"id": file, "object": "file", "deleted": True})
+
+    async def create_batch(request: Request, owner: str) -> Response:
+        wanted = await _read_json(request)
+        seconds = read_window(wanted.completion_window)
+        file = await asyncio.to_thread(store.find_file, owner, wanted.input_file_id)
+        if file is not None and file.purpose != PURPOSE:
+            message = f"input_file_id is {file.id!r}: its purpose is {file.purpose}, must be {PURPOSE}"
+            raise _bad_request(message, "input_file_id")
+        now = int(clock())
+        metadata = None if wanted.metadata is None else json.dumps(wanted.metadata)
+        row = await asyncio.to_thread(
+            store.create_batch, owner, endpoint=wanted.endpoint, file=wanted.input_file_id,
+            window=wanted.completion_window, expires_at=now + seconds, metadata=metadata, now=now,
+        )  # fmt: skip
+        if row is None:
+            raise _not_found("file", wanted.input_file_id)
+        runner.notice()
+        return JSONResponse(show_batch(row))
+
+    async def list_batches(request: Request, owner: str) -> Response:
+        limit = _read_limit(request, DEFAULT_BATCHES_LISTED, MAX_BATCHES_LISTED)
+        rows = await _read_page(store.list_batches, owner, after=request.query_params.get("after"), limit=limit + 1)
+        return _show_list([show_batch(row) for row in rows], limit)
+
+    async def get_batch(request: Request, owner: str) -> Response:
+        return JSONResponse(show_batch(await find_batch(request, owner)))
+
+    async def cancel_batch(request: Request, owner: str) -> Response:
+        batch = request.path_params["batch"]
+        row = await asyncio.to_thread(store.cancel_batch, owner, batch, int(clock()))
+        if row is None:
+            raise _not_found("batch", batch)
+        runner.notice(batch)
+        return JSONResponse(show_batch(row))
+
+    async def get_results(request: Request, owner: str) -> Response:
+        row = await find_batch(request, owner)
+        after = request.query_params.get("after", "0")
+        if not re.fullmatch("[0-9]{1,9}", after):
+            raise _bad_request(f"after is {after[:64]!r}: must be how many results are passed over", "after")
+        return StreamingResponse(store.read_results(row, int(after)), media_type="application/jsonl")
+
+    async def find_file(request: Request, owner: str) -> FileRow:
+        file = request.path_params["file"]
+        row = await asyncio.to_thread(store.find_file, owner, file)
+        if row is None:
+            raise _not_found("file", file)
+        return row
+
+    async def find_batch(request: Request, owner: str) -> BatchRow:
+        batch = request.path_params["batch"]
+        row = await asyncio.to_thread(store.find_batch, owner, batch)
+        if row is None:
+            raise _not_found("batch", batch)
+        return row
+
+    async def check_health(_: Request) -> Response:
+        return Response(status_code=200)
+
+    return Starlette(
+        routes=[
+            Route("/v1/files", owned(upload_file), methods=["POST"]),
+            Route("/v1/files", owned(list_files)),
+            Route("/v1/files/{file}", owned(get_file)),
+            Route("/v1/files/{file}", owned(delete_file), methods=["DELETE"]),
+            Route("/v1/files/{file}/content", owned(get_content)),
+            Route("/v1/batches", owned(create_batch), methods=["POST"]),
+            Route("/v1/batches", owned(list_batches)),
+            Route("/v1/batches/{batch}", owned(get_batch)),
+            Route("/v1/batches/{batch}/cancel", owned(cancel_batch), methods=["POST"]),
+            Route("/v1/batches/{batch}/results", owned(get_results)),
+            Route(paths.HEALTH, check_health),
+            Route(paths.READY, check_health),
+        ],
+        middleware=[Middleware(CanonicalRequestLine), Middleware(RequestId), Middleware(UnforeseenErrors)],
+        exception_handlers={
+            HTTPException: _answer_error, InvalidForm: _answer_error, Conflict: _answer_error, Refusal: _answer_error,
+            ClientDisconnect: _answer_error,
+        },
+    )  # fmt: skip
+
+
+def read_window(text: str) -> int:
+    """The seconds of a ``completion_window``; raises :class:`HTTPException` (400)."""
+    match = _WINDOW.fullmatch(text)
+    seconds = int(match[1]) * SECONDS[match[2]] if match else 0
+    if not MIN_WINDOW_SECONDS <= seconds <= MAX_WINDOW_SECONDS:
+        message = f"completion_window is {text[:64]!r}: must be minutes, hours or days such as 24h, from 15m to 30d"
+        raise _bad_request(message, "completion_window")
+    return seconds
+
+
+def show_file(row: FileRow) -> dict[str, Any]:
+    """OpenAI's File."""
+    shown = {"id": row.id, "object": "file", "bytes": row.bytes, "created_at": row.created_at}
+    return shown | {"filename": row.filename, "purpose": row.purpose, "status": "processed"}
+
+
+def show_batch(row: BatchRow) -> dict[str, Any]:
+    """OpenAI's Batch."""
+    times = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+    return {
+        "id": row.id,
+        "object": "batch",
+        "endpoint": row.endpoint,
+        "model": row.model,
+        "errors": None if row.errors is None else {"object": "list", "data": json.loads(row.errors)},
+        "input_file_id": row.input_file_id,
+        "completion_window": row.completion_window,
+        "status": row.status,
+        "output_file_id": row.output_file_id,
+        "error_file_id": row.error_file_id,
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+        **{f"{name}_at": getattr(row, f"{name}_at") for name in times},
+        "request_counts": {"total": row.total, "completed": row.completed, "failed": row.failed},
+        "usage": {
+            "input_tokens": row.input_tokens,
+            "input_tokens_details": {"cached_tokens": row.cached_tokens},
+            "output_tokens": row.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": row.reasoning_tokens},
+            "total_tokens": row.input_tokens + row.output_tokens,
+        },
+        "metadata": None if row.metadata is None else json.loads(row.metadata),
+    }
+
+
+def _show_list(shown: list[dict[str, Any]], limit: int) -> Response:
+    """A page of at most ``limit`` objects, of which one more was read."""
+    page = shown[:limit]
+    ends = {"first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None}
+    return JSONResponse({"object": "list", "data": page, **ends, "has_more": len(shown) > limit})
+
+
+async def _read_page(read: Callable[..., list[Any]], owner: str, **query: Any) -> list[Any]:
+    try:
+        return await asyncio.to_thread(read, owner, **query)
+    except KeyError:
+        raise _bad_request(f"after is {query['after'][:64]!r}: must be an id of this list", "after") from None
+
+
+def _read_limit(request: Request, default: int, most: int) -> int:
+    text = request.query_params.get("limit", str(default))
+    if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= most:
+        raise _bad_request(f"limit is {text[:64]!r}: must be from 1 to {most}", "limit")
+    return int(text)
+
+
+async def _read_json(request: Request) -> NewBatch:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_JSON_BYTES:
+            raise HTTPException(413, f"The body is longer than {MAX_JSON_BYTES} bytes.")
+    try:
+        return NewBatch.model_validate(bounded_json(body))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(map(str, first["loc"]))[:64]
+        raise _bad_request(f"{name or 'the body'}: {first['msg']}", name or None) from None
+    except (JsonTooLarge, ValueError) as error:
+        raise _bad_request(f"the body is not JSON: {error}"[:1000]) from None
+
+
+def _bad_request(message: str, param: str | None = None) -> InvalidForm:
+    return InvalidForm(message, param)
+
+
+def _not_found(kind: str, name: str) -> HTTPException:
+    return HTTPException(404, f"No such {kind}: {name[:128]!r}")
+
+
+async def _answer_error(_: Request, error: Exception) -> Response:
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    message = error.detail if isinstance(error, HTTPException) else str(error)
+    status = 400
+    match error:
+        case HTTPException():
+            status = error.status_code
+        case InvalidForm() | Refusal():
+            status = error.status
+        case Conflict():
+            status, headers = 409, {"x-should-retry": "false"}  # OpenAI's clients repeat a 409
+    if status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    param = error.param if isinstance(error, InvalidForm) else None
+    kind = _TYPES.get(status, "BadRequestError" if status < 500 else "InternalServerError")
+    return JSONResponse(error_body(status, kind, message, param=param), status, headers)

@@ -1,0 +1,1 @@
+"""Subcommands of this package."""

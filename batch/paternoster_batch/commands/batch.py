@@ -1,0 +1,87 @@
+"""``paternoster batch``: the Batch API before a gateway."""
+
+import argparse
+import asyncio
+import signal
+import socket
+from pathlib import Path
+
+from paternoster_contract.cli.terminal import print_error, print_line
+from paternoster_contract.http.base_url import join_base_url
+
+HELP = "serve OpenAI's Batch API before a gateway"
+LOG_LEVEL = "info"
+MAX_IN_FLIGHT = 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gateway", required=True, metavar="URL", help="where lines are sent, as ordinary requests")
+    parser.add_argument("--data", required=True, type=Path, metavar="FOLDER", help="files and rows, on a local volume")
+    parser.add_argument(
+        "--gateway-key",
+        type=Path,
+        metavar="PATH",
+        help="a file or folder with the gateway's root keys, from which the keys for owners of batches are made",
+    )
+    parser.add_argument(
+        "--api-keys",
+        type=Path,
+        metavar="PATH",
+        help="a file or folder with clients' keys, each an owner of its own; needs --gateway-key",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8090, help="port; 0 takes a free one (default: %(default)s)")
+    parser.add_argument(
+        "--max-in-flight", type=int, default=32, help="lines sent at once, of all batches (default: %(default)s)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from paternoster_http.listeners import open_listener
+
+    if not 1 <= args.max_in_flight <= MAX_IN_FLIGHT:
+        print_error(f"paternoster batch: --max-in-flight is {args.max_in_flight}: must be from 1 to {MAX_IN_FLIGHT}")
+        return 2
+    if args.api_keys and not args.gateway_key:
+        print_error("paternoster batch: --api-keys needs --gateway-key, without which no line could be sent for a key")
+        return 2
+    if not args.gateway.startswith(("http://", "https://")):
+        print_error(f"paternoster batch: --gateway is {args.gateway!r}: must be a URL such as http://127.0.0.1:8080")
+        return 2
+    try:
+        args.data.mkdir(parents=True, exist_ok=True)
+        listener = open_listener(args.host, args.port)
+    except OSError as error:
+        print_error(f"paternoster batch: --data, --host, --port: {error}")
+        return 2
+    print_line(f"listening on {join_base_url(args.host, listener.getsockname()[1])}")
+    asyncio.run(_serve(args, listener))
+    return 0
+
+
+async def _serve(args: argparse.Namespace, listener: socket.socket) -> None:
+    from paternoster_batch.app import LIMITS, Owners, create_app
+    from paternoster_batch.gateway_client import GatewayClient
+    from paternoster_batch.runner import BatchRunner
+    from paternoster_batch.store import Store
+    from paternoster_contract.access.key_files import KeyFiles
+    from paternoster_contract.supervise import supervise_task
+    from paternoster_http.server import BackgroundServer
+
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    roots = KeyFiles(args.gateway_key) if args.gateway_key else None
+    owners = Owners(KeyFiles(args.api_keys) if args.api_keys else None, roots)
+    gateway = GatewayClient(args.gateway, roots)
+    await gateway.open_session()
+    with Store(args.data) as store:
+        runner = BatchRunner(store, args.data, gateway, args.max_in_flight)
+        server = BackgroundServer(create_app(store, runner, owners), LIMITS)
+        await server.start(listener)
+        running = supervise_task(runner.run, "run-batches")
+        await ending.wait()
+        await server.close()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await gateway.close()

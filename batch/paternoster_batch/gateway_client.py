@@ -1,0 +1,150 @@
+"""Requests to the gateway on behalf of a batch's owner: one attempt each, whose answer is bounded."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from paternoster_batch.line_format import answered_line, line_id, line_seed, unanswered_line
+from paternoster_batch.store import BatchRow, LineResult, LineSpan
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.access.keys import BATCH_TO_GATEWAY, vouch_headers
+from paternoster_contract.http import paths
+from paternoster_contract.http.headers import REQUEST_ID
+from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
+
+MAX_ANSWER_BYTES = 8 * 2**20
+"""Of an answer to a line, or to a question for a model."""
+CONNECT_SECONDS = 5
+SEEDED = frozenset({"/v1/chat/completions", "/v1/completions"})
+"""Endpoints whose bodies have ``seed``."""
+MAX_RETRY_AFTER_SECONDS = 60.0
+_MAX_TOKENS = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class TryLater:
+    """The gateway answers, or may answer, otherwise later: it has no place, no replica, or no connection."""
+
+    reason: str
+    after_seconds: float | None = None
+    """What its ``Retry-After`` asks for."""
+
+
+class GatewayClient:
+    """Connections to one gateway."""
+
+    def __init__(self, url: str, roots: KeyFiles | None) -> None:
+        """``roots``: from which the keys for the gateway are made; without them none is sent."""
+        self._url = url.rstrip("/")
+        self._roots = roots
+        self._opened: aiohttp.ClientSession | None = None
+
+    async def open_session(self) -> None:
+        self._opened = aiohttp.ClientSession(
+            connector=bounded_connector(limit=0), read_bufsize=READ_BUFFER,
+            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS),
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def check_model(self, owner: str, model: str) -> dict[str, Any] | TryLater | None:
+        """An error as of an input file where ``owner`` may not ask ``model``; None where it may."""
+        path = paths.MODEL.replace("{model:path}", quote(model, safe="/"))
+        answer = await self._send("GET", path, owner)
+        if isinstance(answer, TryLater):
+            return answer
+        status = answer[0]
+        if status == 200:
+            return None
+        if status in (401, 403):
+            return _model_error("invalid_api_key", "the key that made the batch does not open the model", model)
+        if status == 404:
+            return _model_error("model_not_found", "no model is served under this name", model)
+        return TryLater(f"status {status}")
+
+    async def send_line(self, batch: BatchRow, line: LineSpan, body: dict[str, Any]) -> LineResult | TryLater:
+        """What the gateway answers to a line's ``body``."""
+        if batch.endpoint in SEEDED and body.get("seed") is None:
+            body = body | {"seed": line_seed(batch.id, line.number)}
+        data, headers = json.dumps(body).encode(), {REQUEST_ID: line_id(batch.id, line.number)}
+        answer = await self._send("POST", batch.endpoint, batch.owner, data, headers)
+        if isinstance(answer, TryLater):
+            return answer
+        status, text, request_id = answer
+        try:
+            if text is None:
+                raise ValueError(f"it is longer than {MAX_ANSWER_BYTES} bytes")
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            message = f"the answer with status {status} cannot be kept: {error}"[:1000]
+            content = unanswered_line(batch.id, line.number, line.custom_id, "invalid_answer", message)
+            return LineResult(line.number, content, False)
+        content = answered_line(batch.id, line.number, line.custom_id, status, request_id, document)
+        return LineResult(line.number, content, status < 400, count_tokens(document))
+
+    async def _send(
+        self, method: str, path: str, owner: str, data: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes | None, str] | TryLater:
+        """Status, body and id of the answer; the body is None where it is too long."""
+        assert self._opened is not None
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        keys = [vouch_headers(root, BATCH_TO_GATEWAY, owner) for root in self._roots.keys] if self._roots else []
+        try:
+            for key in keys or [{}]:
+                async with self._opened.request(
+                    method, self._url + path, data=data, headers={**sent, **key}, allow_redirects=False
+                ) as answer:
+                    if answer.status in (429, 503):
+                        return TryLater(f"status {answer.status}", _read_retry_after(answer.headers))
+                    found = answer.status, await _read(answer), answer.headers.get(REQUEST_ID, "")
+                if answer.status != 401:
+                    break
+            return found
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return TryLater(f"{type(error).__name__}: {error}")
+
+
+def count_tokens(document: Any) -> tuple[int, int, int, int]:
+    """Input, cached, output and reasoning tokens of an answer's ``usage``, by the names of each API."""
+    usage = document.get("usage") if isinstance(document, dict) else None
+    return (
+        _find_count(usage, "prompt_tokens", "input_tokens"),
+        _find_count(usage, "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"),
+        _find_count(usage, "completion_tokens", "output_tokens"),
+        _find_count(usage, "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"),
+    )
+
+
+def _find_count(usage: Any, *names: str) -> int:
+    for name in names:
+        value = usage
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if type(value) is int and 0 <= value < _MAX_TOKENS:
+            return value
+    return 0
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes | None:
+    pieces, size = [], 0
+    async for piece in answer.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_ANSWER_BYTES:
+            return None
+    return b"".join(pieces)
+
+
+def _read_retry_after(headers: Mapping[str, str]) -> float | None:
+    value = headers.get("Retry-After", "")
+    return min(float(value), MAX_RETRY_AFTER_SECONDS) if value.isascii() and value.isdecimal() else None
+
+
+def _model_error(code: str, message: str, model: str) -> dict[str, Any]:
+    return {"code": code, "message": f"body.model is {json.dumps(model)}: {message}", "param": "body.model"}

@@ -1,0 +1,238 @@
+"""Claimed batches, run to their ends: validated, their lines sent through the gateway, their files written.
+
+A batch that is not brought to its end, because the disk is full or the process ends, is claimed anew once its lease has
+ended, and goes on with the lines that have no result.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from paternoster_batch.gateway_client import GatewayClient, TryLater
+from paternoster_batch.input_file import InputFile, parse_line
+from paternoster_batch.store import BatchRow, BatchStatus, Claim, LineResult, LineSpan, Outcome, Store
+from paternoster_contract.supervise import supervise_task
+
+log = logging.getLogger(__name__)
+
+MOST_CLAIMED = 64
+"""Batches that run at once."""
+LOOK_SECONDS = 1.0
+"""Between two looks for batches that another process has left."""
+RENEW_SECONDS = 5.0
+READ_BYTES = 2**16
+LINES_AT_ONCE = 256
+FIRST_BACKOFF_SECONDS = 0.5
+LONGEST_BACKOFF_SECONDS = 30.0
+MIN_FREE_BYTES = 64 * 2**20
+"""Of the volume; with less, no line is sent, since its answer could not be kept."""
+
+
+class ClaimLost(Exception):
+    """Another process has claimed the batch."""
+
+
+class BatchRunner:
+    """Runs batches; each shares the places for requests in flight with the others."""
+
+    def __init__(
+        self, store: Store, folder: Path, gateway: GatewayClient, max_in_flight: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        """``max_in_flight``: requests to the gateway; ``folder``: on the volume of the store."""
+        self._store = store
+        self._folder = folder
+        self._gateway = gateway
+        self._max_in_flight = max_in_flight
+        self._clock = clock
+        self._slots = asyncio.Semaphore(max_in_flight)
+        self._validating = asyncio.Lock()
+        self._new_work = asyncio.Event()
+        self._running: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
+
+    def notice(self, batch: str | None = None) -> None:
+        """A batch was created, or ``batch`` is to be cancelled."""
+        self._new_work.set()
+        if batch in self._running:
+            self._running[batch][1].set()
+
+    async def run(self) -> None:
+        """Claim and run batches until the task is cancelled."""
+        await asyncio.to_thread(self._store.remove_orphans, self._clock())
+        try:
+            while True:
+                self._new_work.clear()
+                while len(self._running) < MOST_CLAIMED and self._has_space():
+                    claimed = await asyncio.to_thread(self._store.claim_batch, self._clock(), list(self._running))
+                    if claimed is None:
+                        break
+                    self._start(*claimed)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._new_work.wait(), LOOK_SECONDS)
+        finally:
+            for task, _ in (running := list(self._running.values())):
+                task.cancel()
+            await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
+
+    def _has_space(self) -> bool:
+        free = shutil.disk_usage(self._folder).free
+        if free < MIN_FREE_BYTES:
+            log.error("%d bytes are free on the volume: at least %d are needed to run batches", free, MIN_FREE_BYTES)
+        return free >= MIN_FREE_BYTES
+
+    def _start(self, claim: Claim, row: BatchRow) -> None:
+        stop = asyncio.Event()
+        task = supervise_task(lambda: self._run_claimed(claim, row, stop), "run-batch", again=False)
+        self._running[claim.batch] = task, stop
+
+        def forget(ended: asyncio.Task[None]) -> None:
+            del self._running[claim.batch]
+            self._new_work.set()
+            if not ended.cancelled():
+                ended.exception()  # logged where it was raised
+
+        task.add_done_callback(forget)
+
+    async def _run_claimed(self, claim: Claim, row: BatchRow, stop: asyncio.Event) -> None:
+        renewing = supervise_task(lambda: self._renew(claim, stop), "renew-claim")
+        try:
+            await self._run_batch(claim, row, stop)
+        except* ClaimLost:
+            log.warning("%s was claimed by another process", claim.batch)
+        finally:
+            renewing.cancel()
+            # After an error the lease lasts on: the batch is tried again once it ends.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                self._store.release_claim(claim)
+
+    async def _renew(self, claim: Claim, stop: asyncio.Event) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            row = await asyncio.to_thread(self._store.renew_claim, claim, self._clock())
+            if row is None or row.status == BatchStatus.CANCELLING:
+                stop.set()
+            if row is None:
+                return
+
+    async def _run_batch(self, claim: Claim, row: BatchRow, stop: asyncio.Event) -> None:
+        is_answered = False
+        if row.outcome is None and row.status != BatchStatus.CANCELLING:
+            is_answered = await self._answer_until(claim, row, stop)
+        current = await self._find_claimed(claim)
+        if current.status == BatchStatus.FAILED:
+            return
+        if current.outcome is None:
+            outcome: Outcome = "completed" if is_answered else "expired"
+            if not is_answered and current.status != BatchStatus.CANCELLING and self._clock() < row.expires_at:
+                return  # it was stopped for a reason that has passed
+            await asyncio.to_thread(self._store.close_batch, claim, outcome, int(self._clock()))
+        await asyncio.to_thread(self._store.finalize_batch, claim, int(self._clock()))
+
+    async def _find_claimed(self, claim: Claim) -> BatchRow:
+        row = await asyncio.to_thread(self._store.renew_claim, claim, self._clock())
+        if row is None:
+            raise ClaimLost
+        return row
+
+    async def _answer_until(self, claim: Claim, row: BatchRow, stop: asyncio.Event) -> bool:
+        """Whether all lines have results; False where the batch is to stop, or its time is over, before that."""
+        answering = asyncio.create_task(self._answer(claim, row))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait(
+                {answering, stopping}, timeout=max(0.0, row.expires_at - self._clock()),
+                return_when=asyncio.FIRST_COMPLETED,
+            )  # fmt: skip
+            if answering.done():
+                await answering
+                return True
+            return False
+        finally:
+            for task in (answering, stopping):
+                task.cancel()
+            await asyncio.gather(answering, stopping, return_exceptions=True)
+
+    async def _answer(self, claim: Claim, row: BatchRow) -> None:
+        if row.status == BatchStatus.VALIDATING and not await self._validate(claim, row):
+            return
+        writer = _ResultWriter(self._store, claim)
+        window = asyncio.Semaphore(self._max_in_flight)
+        number = 0
+        async with asyncio.TaskGroup() as sending:
+            while lines := await asyncio.to_thread(self._store.list_waiting, claim, number, LINES_AT_ONCE):
+                for line in lines:
+                    await window.acquire()
+                    sending.create_task(self._answer_line(row, line, writer, window))
+                number = lines[-1].number
+
+    async def _validate(self, claim: Claim, row: BatchRow) -> bool:
+        async with self._validating:  # one file at a time
+            file = await asyncio.to_thread(_read_input, self._store.path_of(row.input_file_id), row.endpoint)
+        attempt = 0
+        while not file.errors:
+            error = await self._gateway.check_model(row.owner, file.model)
+            if error is None:
+                break
+            if isinstance(error, TryLater):
+                await self._back_off(error, attempt := attempt + 1)
+            else:
+                file.errors.append(error | {"line": file.lines[0].number})
+        now = int(self._clock())
+        if file.errors:
+            await asyncio.to_thread(self._store.fail_batch, claim, file.errors, now)
+            return False
+        return await asyncio.to_thread(self._store.start_lines, claim, file.model, file.lines, now)
+
+    async def _answer_line(
+        self, row: BatchRow, line: LineSpan, writer: "_ResultWriter", window: asyncio.Semaphore
+    ) -> None:
+        try:
+            attempt = 0
+            while True:
+                async with self._slots:  # none is held while a line waits, nor is its body
+                    body = await asyncio.to_thread(_read_body, self._store.path_of(row.input_file_id), line, row)
+                    result = await self._gateway.send_line(row, line, body)
+                    if isinstance(result, LineResult):
+                        await writer.write(result)
+                        return
+                await self._back_off(result, attempt := attempt + 1)
+        finally:
+            window.release()
+
+    async def _back_off(self, later: TryLater, attempt: int) -> None:
+        backoff = min(FIRST_BACKOFF_SECONDS * 2.0 ** (attempt - 1), LONGEST_BACKOFF_SECONDS)
+        log.info("the gateway is asked again: %s", later.reason)
+        await asyncio.sleep(backoff if later.after_seconds is None else later.after_seconds)
+
+
+class _ResultWriter:
+    """Writes the results of one claim; those that come while others are written are made durable together."""
+
+    def __init__(self, store: Store, claim: Claim) -> None:
+        self._store = store
+        self._claim = claim
+        self._writing = asyncio.Lock()
+        self._unwritten: list[LineResult] = []
+
+    async def write(self, result: LineResult) -> None:
+        """Return once the result is durable; raises :class:`ClaimLost` where it may not be written any more."""
+        self._unwritten.append(result)
+        async with self._writing:
+            results, self._unwritten = self._unwritten, []
+            if results and not await asyncio.to_thread(self._store.write_results, self._claim, results):
+                raise ClaimLost
+
+
+def _read_input(path: Path, endpoint: str) -> InputFile:
+    with path.open("rb") as opened:
+        return InputFile.read(iter(lambda: opened.read(READ_BYTES), b""), endpoint)
+
+
+def _read_body(path: Path, line: LineSpan, row: BatchRow) -> dict[str, object]:
+    with path.open("rb") as opened:
+        return parse_line(os.pread(opened.fileno(), line.size, line.start), row.endpoint)[1]
