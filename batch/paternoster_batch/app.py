@@ -20,7 +20,7 @@ from paternoster_batch.runner import BatchRunner
 from paternoster_batch.store import BatchRow, Conflict, FileRow, Store
 from paternoster_batch.upload_form import MAX_FORM_BYTES, PURPOSE, InvalidForm, UploadForm
 from paternoster_contract.access.key_files import KeyFiles
-from paternoster_contract.access.keys import GATEWAY_TO_BATCH, client_key, digest_key, find_vouched, matches_digest
+from paternoster_contract.access.keys import client_key, digest_key, matches_digest
 from paternoster_contract.http import paths
 from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.errors.openai_errors import error_body
@@ -64,34 +64,25 @@ class NewBatch(BaseModel):
     ) = None
 
 
-class Owners:
-    """Who a request is from: the digest of a client's key, which the client or the gateway proves to have."""
+def create_app(
+    store: Store, runner: BatchRunner, api_keys: KeyFiles | None = None, clock: Callable[[], float] = time.time
+) -> Starlette:
+    """The routes over ``store``; ``runner`` gets what changes for it.
 
-    def __init__(self, api_keys: KeyFiles | None = None, roots: KeyFiles | None = None) -> None:
-        """``api_keys``: of clients; ``roots``: of the gateway's keys. Without both all requests are of one owner."""
-        self._api_keys = api_keys
-        self._roots = roots
+    ``api_keys``: of clients, each an owner of its own by its digest; without them all requests are of one owner.
+    """
 
-    def find_owner(self, request: Request) -> str:
-        """Raises :class:`HTTPException` (401)."""
-        if self._api_keys is None and self._roots is None:
+    def find_owner(request: Request) -> str:
+        if api_keys is None:
             return ""
-        if self._roots is not None:
-            vouched = find_vouched(request.headers, self._roots.keys, GATEWAY_TO_BATCH)
-            if vouched is not None:
-                return vouched
         key = client_key(request.headers)
-        if self._api_keys is None or not matches_digest(key, self._api_keys.digests):
+        if not matches_digest(key, api_keys.digests):
             raise HTTPException(401, "the API key is not valid", {"WWW-Authenticate": "Bearer"})
         return digest_key(key)
 
-
-def create_app(store: Store, runner: BatchRunner, owners: Owners, clock: Callable[[], float] = time.time) -> Starlette:
-    """The routes over ``store``; ``runner`` gets what changes for it."""
-
     def owned(answer: Callable[[Request, str], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer_owner(request: Request) -> Response:
-            owner = owners.find_owner(request)
+            owner = find_owner(request)
             if owner:
                 charge_request(request.scope, ("owners", owner))
             return await answer(request, owner)

@@ -156,7 +156,7 @@ async def send_through(
     ``generate``: numbers of new tokens of the engine at a URL.
     """
     clock = asyncio.get_running_loop().time
-    admission = admit_request(dispatcher.balancer.table, MODEL, key, time.time())
+    admission = admit_request(dispatcher.balancer.table, MODEL, keys.digest_key(key), time.time())
     request = dispatcher.open_request(admission, None, admission.queue_turn(0, 4 * prompt_tokens, None))
     began, first = clock(), 0.0
     try:

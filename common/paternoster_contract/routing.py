@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field
 from pydantic.dataclasses import dataclass
 
 from paternoster_contract.access.identity import Identity, of_plain_key
-from paternoster_contract.access.keys import digest_key
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http import paths
 
@@ -100,11 +99,10 @@ class ModelRoute(BaseModel):
             return None
         return self.in_flight_parts.get(gateway, 1) if self.in_flight_parts else self.max_in_flight
 
-    def find_identity(self, key: str) -> Identity | None:
-        """Who sends ``key``, one of those that clients may send; None where they need none."""
+    def find_identity(self, key_digest: str) -> Identity | None:
+        """Who sends the key with this digest, one of those that clients may send; None where they need none."""
         if self.key_digests is None:
             return None
-        key_digest = digest_key(key)
         return self.identities.get(key_digest) or of_plain_key(key_digest)
 
 

@@ -17,7 +17,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.access.key_files import KeyFiles
-from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
+from paternoster_contract.access.keys import (
+    BATCH_TO_GATEWAY,
+    GATEWAY_TO_ENGINE,
+    GATEWAY_TO_OPERATOR,
+    client_key,
+    digest_key,
+    find_vouched,
+)
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import DEBUG, REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED, NUMBERS, PROBES
@@ -81,7 +88,7 @@ class Gateway:
         self._metrics = GatewayMetrics()
         self._quarantine = Quarantine()
         self._dispatcher = Dispatcher(Balancer(self._metrics.instance))
-        roots = KeyFiles(engine_key) if engine_key else None
+        self._roots = roots = KeyFiles(engine_key) if engine_key else None
         keys, balancer = SentKeys(roots, GATEWAY_TO_ENGINE), self._dispatcher.balancer
         self._client = ReplicaClient(keys, lambda url: balancer.table.health_path(url))
         self._liveness = Liveness(
@@ -132,16 +139,17 @@ class Gateway:
         # The path as the router has it, so that its values are few.
         model, route = "", request.scope["route"].path
         try:
-            if (party := self._known_parties.party_of(client_key(request.headers), self._source.table)) is not None:
+            key_digest = self._find_key_digest(request)
+            if (party := self._known_parties.party_of(key_digest, self._source.table)) is not None:
                 charge_request(request.scope, party)
             await self._turns.wait_turn(party_of(request.scope))
-            call = await _read_call(request, self._source.table, streams=self._comment_seconds > 0)
+            call = await _read_call(request, key_digest, self._source.table, streams=self._comment_seconds > 0)
             table = self._source.table
             # The first of its names: a model has one series of each metric.
             details.model = model = table.first_names.get(call.model, "")
             # A client without a key is refused before anything else is done or counted for the model.
             peer = address_of(request.client.host) if request.client else ""
-            admission = admit_request(table, call.model, call.key, time.time(), peer=peer, named=call.named)
+            admission = admit_request(table, call.model, key_digest, time.time(), peer=peer, named=call.named)
             details.tenant = "" if admission.identity is None else admission.identity.tenant
             self._known_parties.add_party(admission)
             charge_request(request.scope, admission.party)
@@ -162,6 +170,11 @@ class Gateway:
             on_end=partial(self._metrics.end_request, model, admission.fleet),
         )  # fmt: skip
 
+    def _find_key_digest(self, request: Request) -> str:
+        """Digest of the client's key, or of that on whose behalf the batch service sends a line."""
+        vouched = None if self._roots is None else find_vouched(request.headers, self._roots.keys, BATCH_TO_GATEWAY)
+        return digest_key(client_key(request.headers)) if vouched is None else vouched
+
     def _count_refusal(self, model: str, route: str, fault: GatewayError | Refusal) -> tuple[GatewayError, Response]:
         # Frames of its traceback have it in variables: a cycle, in which the body would stay until a collection.
         fault.__traceback__ = fault.__context__ = None
@@ -171,11 +184,11 @@ class Gateway:
         return error, JSONResponse(error.to_body(), error.status, error.to_headers())
 
     async def list_models(self, request: Request) -> dict[str, object]:
-        return describe_models(self._source.table, client_key(request.headers))
+        return describe_models(self._source.table, self._find_key_digest(request))
 
     async def get_model(self, model: str, request: Request) -> Response:
         try:
-            return JSONResponse(describe_model(self._source.table, model, client_key(request.headers)))
+            return JSONResponse(describe_model(self._source.table, model, self._find_key_digest(request)))
         except GatewayError as error:
             return JSONResponse(error.to_body(), error.status, error.to_headers())
 
@@ -267,17 +280,17 @@ def add_numbers(
         return Response(await render_metrics(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def describe_models(table: RoutingTable, key: str) -> dict[str, object]:
-    """The models that ``key`` opens, as OpenAI lists them."""
-    listed, left_out = share_models(table, models_open_to(table, key, time.time()))
+def describe_models(table: RoutingTable, key_digest: str) -> dict[str, object]:
+    """The models that the key of ``key_digest`` opens, as OpenAI lists them."""
+    listed, left_out = share_models(table, models_open_to(table, key_digest, time.time()))
     names = [name for first in listed for name in (first, *table.models[first].aliases)]
     document: dict[str, object] = {"object": "list", "data": [_model_card(table, name) for name in names]}
     return document | {"left_out": left_out} if left_out else document
 
 
-def describe_model(table: RoutingTable, model: str, key: str) -> dict[str, object]:
-    """The model with the name ``model``; raises :class:`GatewayError` where ``key`` does not open it."""
-    admit_request(table, model, key, time.time())
+def describe_model(table: RoutingTable, model: str, key_digest: str) -> dict[str, object]:
+    """The model with the name ``model``; raises :class:`GatewayError` where the key does not open it."""
+    admit_request(table, model, key_digest, time.time())
     return _model_card(table, model)
 
 
@@ -316,16 +329,15 @@ def _model_card(table: RoutingTable, name: str) -> dict[str, object]:
     return card
 
 
-async def _read_call(request: Request, table: RoutingTable, *, streams: bool) -> Call:
+async def _read_call(request: Request, key_digest: str, table: RoutingTable, *, streams: bool) -> Call:
     """Read the whole request, since it may have to be sent twice. Raises :class:`GatewayError`.
 
     With a key that opens no model only a short body is read, for the model's name in the metrics. ``streams``: comments
     may stand in event streams, which are not compressed then.
     """
-    key = client_key(request.headers)
     length = request.headers.get("content-length", "")
     short = length.isdecimal() and int(length) <= READ_WITHOUT_KEY
-    if not short and not opens_any_model(table, key):
+    if not short and not opens_any_model(table, key_digest):
         raise unauthorized_error()
     try:
         body = await request.body()
@@ -336,8 +348,9 @@ async def _read_call(request: Request, table: RoutingTable, *, streams: bool) ->
     headers[STREAM_ID] = StreamId(uuid.uuid4().hex, int(time.time())).encode()
     headers[PROGRESS] = "1"
     call = await read_call(
-        request.scope["path"], body, key, table, headers, open_request_of(request.scope), debug=DEBUG in request.headers
-    )
+        request.scope["path"], body, key_digest, table, headers, open_request_of(request.scope),
+        debug=DEBUG in request.headers,
+    )  # fmt: skip
     if streams and call.is_stream:
         headers["accept-encoding"] = "identity"
     return call

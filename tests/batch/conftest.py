@@ -14,7 +14,7 @@ import openai
 import pytest
 from aiohttp import web
 
-from paternoster_batch.app import LIMITS, Owners, create_app
+from paternoster_batch.app import LIMITS, create_app
 from paternoster_batch.gateway_client import GatewayClient
 from paternoster_batch.runner import BatchRunner
 from paternoster_batch.store import Store
@@ -120,7 +120,7 @@ class Service:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, gateway: StubGateway, owners: Owners | None = None, *, roots: KeyFiles | None = None,
+    folder: Path, gateway: StubGateway, api_keys: KeyFiles | None = None, *, roots: KeyFiles | None = None,
     max_in_flight: int = 4, ahead: float = 0,
 ) -> AsyncIterator[Service]:  # fmt: skip
     client = GatewayClient(gateway.url, roots)
@@ -131,7 +131,7 @@ async def serving(
 
     with Store(folder) as store, open_listener("127.0.0.1", 0) as listener:
         runner = BatchRunner(store, folder, client, max_in_flight, clock)
-        server = BackgroundServer(create_app(store, runner, owners or Owners(), clock), LIMITS)
+        server = BackgroundServer(create_app(store, runner, api_keys, clock), LIMITS)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         await server.start(listener)
         running = supervise_task(runner.run, "run-batches")

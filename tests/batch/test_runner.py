@@ -12,7 +12,6 @@ from tests.batch.conftest import Service, StubGateway, ended, lines, serving, su
 
 from paternoster_batch import runner as runner_module
 from paternoster_batch import store as store_module
-from paternoster_batch.app import Owners
 from paternoster_batch.gateway_client import count_tokens
 from paternoster_batch.line_format import line_id, line_seed
 from paternoster_contract.access.key_files import KeyFiles
@@ -56,7 +55,7 @@ async def test_lines_of_a_keyed_owner_have_a_key_made_for_it(tmp_path: Path, gat
         if find_vouched(gateway.requests[number].headers, ["second"], BATCH_TO_GATEWAY) != digest
         else None
     )
-    async with serving(tmp_path / "data", gateway, Owners(KeyFiles(tmp_path / "keys"), roots), roots=roots) as service:
+    async with serving(tmp_path / "data", gateway, KeyFiles(tmp_path / "keys"), roots=roots) as service:
         client = service.client("client's")
         batch = await ended(client, await submit(client, lines(1)))
     assert (batch.status, batch.request_counts.completed) == ("completed", 1)

@@ -92,7 +92,7 @@ def table_of_fleets(**fields: Any) -> RoutingTable:
 
 def list_models() -> Iterable[str]:
     table = table_of_fleets(aliases=LONG)
-    listed, left_out = share_models(table, models_open_to(table, "", 0.0))
+    listed, left_out = share_models(table, models_open_to(table, digest_key(""), 0.0))
     cards = [name for first in listed for name in (first, *table.models[first].aliases)]
     assert len(cards) <= MOST_LISTED
     assert sum(map(len, cards)) <= MOST_LISTED_BYTES
@@ -105,9 +105,9 @@ def remember_keys() -> Iterable[str]:
     parties, table = KnownParties(), table_of_fleets()
     for key in (*OTHERS, *HOSTILE):
         table.models[key.name].key_digests = [digest_key(key.name)]
-        parties.add_party(admit_request(table, key.name, key.name, 0.0))
-    assert parties.party_of(HOSTILE[-1].name, table) is not None
-    return [key.name for key in FLEETS if parties.party_of(key.name, table) is not None]
+        parties.add_party(admit_request(table, key.name, digest_key(key.name), 0.0))
+    assert parties.party_of(digest_key(HOSTILE[-1].name), table) is not None
+    return [key.name for key in FLEETS if parties.party_of(digest_key(key.name), table) is not None]
 
 
 def refuse_bodies() -> Iterable[str]:

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace, listener: socket.socket) -> None:
-    from paternoster_batch.app import LIMITS, Owners, create_app
+    from paternoster_batch.app import LIMITS, create_app
     from paternoster_batch.gateway_client import GatewayClient
     from paternoster_batch.runner import BatchRunner
     from paternoster_batch.store import Store
@@ -72,12 +72,12 @@ async def _serve(args: argparse.Namespace, listener: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     roots = KeyFiles(args.gateway_key) if args.gateway_key else None
-    owners = Owners(KeyFiles(args.api_keys) if args.api_keys else None, roots)
+    api_keys = KeyFiles(args.api_keys) if args.api_keys else None
     gateway = GatewayClient(args.gateway, roots)
     await gateway.open_session()
     with Store(args.data) as store:
         runner = BatchRunner(store, args.data, gateway, args.max_in_flight)
-        server = BackgroundServer(create_app(store, runner, owners), LIMITS)
+        server = BackgroundServer(create_app(store, runner, api_keys), LIMITS)
         await server.start(listener)
         running = supervise_task(runner.run, "run-batches")
         await ending.wait()

@@ -13,10 +13,9 @@ GATEWAY_TO_ENGINE = "gateway-to-engine"
 OPERATOR_TO_ENGINE = "operator-to-engine"
 GATEWAY_TO_OPERATOR = "gateway-to-operator"
 BATCH_TO_GATEWAY = "batch-to-gateway"
-GATEWAY_TO_BATCH = "gateway-to-batch"
 
 KEY_DIGEST = "X-Paternoster-Key-Digest"
-"""Between gateway and batch service: :func:`digest_key` of the client's key on whose behalf a request is sent."""
+"""From the batch service to gateways: :func:`digest_key` of the client's key on whose behalf a request is sent."""
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -36,8 +35,12 @@ def digest_key(key: str) -> str:
 
 def matches_digest(key: str, digests: Collection[str]) -> bool:
     """Whether ``key`` is one of those whose digests these are."""
-    given = digest_key(key)
-    return any(hmac.compare_digest(given, valid) for valid in digests)
+    return is_listed(digest_key(key), digests)
+
+
+def is_listed(key_digest: str, digests: Collection[str]) -> bool:
+    """Whether the key with ``key_digest`` is one of those whose digests these are."""
+    return any(hmac.compare_digest(key_digest, valid) for valid in digests)
 
 
 def read_bearer_key(authorization: str) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from paternoster_contract.access.identity import Identity
-from paternoster_contract.access.keys import digest_key, matches_digest
+from paternoster_contract.access.keys import is_listed
 from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.errors import (
@@ -25,7 +25,7 @@ class ClientAdmission:
     model: str
     """The first of its model's names."""
     fleet: str = ""
-    key: str = field(default="", repr=False)
+    key_digest: str = field(default="", repr=False)
     identity: Identity | None = field(default=None, repr=False)
     """The identity of the key; None where the fleet needs no key."""
     peer: str = ""
@@ -66,9 +66,9 @@ class ClientAdmission:
         route = table.models[first]
         if route.fleet != self.fleet:
             raise another_fleet(name)
-        if route.key_digests is not None and not matches_digest(self.key, route.key_digests):
+        if route.key_digests is not None and not is_listed(self.key_digest, route.key_digests):
             raise unauthorized_error()
-        identity = route.find_identity(self.key)
+        identity = route.find_identity(self.key_digest)
         if identity is not None and identity.is_expired(now):
             raise expired_key_error()
         return route
@@ -77,36 +77,36 @@ class ClientAdmission:
 def admit_request(
     table: RoutingTable,
     model: str,
-    key: str,
+    key_digest: str,
     now: float,
     *,
     peer: str = "",
     named: bool = True,
 ) -> ClientAdmission:
-    """Admit a request with ``key`` for ``model``, by any of its names; ``named``: its body names the model.
+    """Admit a request with the key of ``key_digest`` for ``model``, by any of its names; ``named``: its body has one.
 
     Raises :class:`GatewayError` (404, 401).
     """
     first = table.first_names.get(model, model)
     route = table.models.get(first)
-    identity = route.find_identity(key) if route else None
+    identity = route.find_identity(key_digest) if route else None
     fleet, namespace = (route.fleet, route.namespace) if route else ("", "")
-    admission = ClientAdmission(first, fleet, key, identity, peer, namespace, model if named else "")
+    admission = ClientAdmission(first, fleet, key_digest, identity, peer, namespace, model if named else "")
     admission.route(table, now)
     return admission
 
 
-def opens_any_model(table: RoutingTable, key: str) -> bool:
-    """Whether ``key`` is one of some fleet's, or some model needs none."""
-    return table.all_key_digests is None or digest_key(key) in table.all_key_digests
+def opens_any_model(table: RoutingTable, key_digest: str) -> bool:
+    """Whether the key of ``key_digest`` is one of some fleet's, or some model needs none."""
+    return table.all_key_digests is None or key_digest in table.all_key_digests
 
 
-def only_model(table: RoutingTable, key: str, now: float) -> str:
-    """The model of a request that names none: the only one that ``key`` opens.
+def only_model(table: RoutingTable, key_digest: str, now: float) -> str:
+    """The model of a request that names none: the only one that the key of ``key_digest`` opens.
 
     Raises :class:`GatewayError`: 401 where the key opens none, 400 where there is none, or a choice.
     """
-    names = models_open_to(table, key, now)
+    names = models_open_to(table, key_digest, now)
     if len(names) == 1:
         return names[0]
     if table.models and not names:
@@ -114,9 +114,9 @@ def only_model(table: RoutingTable, key: str, now: float) -> str:
     raise model_needed(names)
 
 
-def models_open_to(table: RoutingTable, key: str, now: float) -> list[str]:
-    """The models that ``key`` opens, by their first names."""
-    key_digest, names = digest_key(key), []
+def models_open_to(table: RoutingTable, key_digest: str, now: float) -> list[str]:
+    """The models that the key of ``key_digest`` opens, by their first names."""
+    names = []
     for name, route in table.models.items():
         if route.key_digests is not None:
             identity = route.identities.get(key_digest)

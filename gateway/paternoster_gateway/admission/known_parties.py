@@ -1,6 +1,5 @@
 """The party that a request counts for before its model is read: the one that its key was admitted as last."""
 
-from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.shares.places import SharedPlaces
 from paternoster_gateway.admission.admission import ClientAdmission
@@ -21,14 +20,13 @@ class KnownParties:
     def add_party(self, admission: ClientAdmission) -> None:
         """Record the party of an admitted request, if it came with a key."""
         if admission.identity is not None:
-            key_digest = digest_key(admission.key)
-            self._parties[key_digest] = admission.model, admission.party
-            if (evicted := self._places.take_place(key_digest, admission.namespace)) is not None:
+            self._parties[admission.key_digest] = admission.model, admission.party
+            if (evicted := self._places.take_place(admission.key_digest, admission.namespace)) is not None:
                 del self._parties[evicted]
 
-    def party_of(self, key: str, table: RoutingTable) -> Party | None:
-        """The party of ``key``; None if it was not admitted yet, or its fleet does not accept it now."""
-        model, party = self._parties.get(key_digest := digest_key(key), ("", None)) if key else ("", None)
+    def party_of(self, key_digest: str, table: RoutingTable) -> Party | None:
+        """The party of a key; None if it was not admitted yet, or its fleet does not accept it now."""
+        model, party = self._parties.get(key_digest, ("", None))
         route = table.models.get(model)
         if party is None or route is None or party[0] != (route.fleet or model):
             return None

@@ -15,10 +15,8 @@ class Call:
     model: str
     body: bytes
     headers: Mapping[str, str]
-    key: str = field(default="", repr=False)
-    """The client's key, which no engine gets."""
     named: bool = True
-    """Whether the body names the model; else ``model`` is the only one that the key opens."""
+    """Whether the body names the model; else ``model`` is the only one that its sender's key opens."""
     brackets: int = 0
     """Brackets of :attr:`body`, as :func:`~paternoster_gateway.proxy.body.refuse_costly` counts them."""
     is_stream: bool = False

@@ -15,7 +15,7 @@ from typing import Any, cast
 import grpc
 
 from paternoster_contract.access.identity import HEADER
-from paternoster_contract.access.keys import client_key
+from paternoster_contract.access.keys import client_key, digest_key
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
@@ -203,24 +203,24 @@ class PickerStream:
             raise GatewayError(405, "MethodNotAllowedError", f"The method is {method[:16]}, which this path lacks.")
         if headers.get("content-encoding", "identity") != "identity":
             raise Refusal(415, "The body has a Content-Encoding: send it without one.")
-        key = client_key(headers)
-        if not is_list and not opens_any_model(table, key):
+        key_digest = digest_key(client_key(headers))
+        if not is_list and not opens_any_model(table, key_digest):
             raise unauthorized_error()
-        if (party := self._picker.known_parties.party_of(key, table)) is not None:
+        if (party := self._picker.known_parties.party_of(key_digest, table)) is not None:
             self._open_request.charge_party(party)
 
     async def _answer_models(self, path: str) -> None:
-        table, key = self._picker.read_table(), client_key(self._exchange.headers)
+        table, key_digest = self._picker.read_table(), digest_key(client_key(self._exchange.headers))
         model = path.removeprefix(paths.MODELS).removeprefix("/")
-        document = describe_model(table, model, key) if model else describe_models(table, key)
+        document = describe_model(table, model, key_digest) if model else describe_models(table, key_digest)
         await self._answer(200, document, {})
 
     async def _admit(self, whole: WholeRequest) -> tuple[Call, ClientAdmission]:
         """The call, and what its key allows; raises :class:`GatewayError`."""
-        table, key = self._picker.read_table(), client_key(whole.headers)
-        call = await read_call(whole.path, whole.body, key, table, {}, self._open_request)
+        table, key_digest = self._picker.read_table(), digest_key(client_key(whole.headers))
+        call = await read_call(whole.path, whole.body, key_digest, table, {}, self._open_request)
         peer = address_of(whole.peer.strip("[]")) if whole.peer else ""
-        admission = admit_request(table, call.model, key, time.time(), peer=peer, named=call.named)
+        admission = admit_request(table, call.model, key_digest, time.time(), peer=peer, named=call.named)
         self._admission = admission
         self._picker.known_parties.add_party(admission)
         self._open_request.charge_party(admission.party)

@@ -122,7 +122,7 @@ def read_fields(body: bytes) -> BodyFields:
 async def read_call(
     path: str,
     body: bytes,
-    key: str,
+    key_digest: str,
     table: RoutingTable,
     headers: Mapping[str, str],
     open_request: OpenRequest,
@@ -132,9 +132,9 @@ async def read_call(
     """The call that a client's request is; ``headers``: those that its replica gets. Raises :class:`GatewayError`."""
     brackets = await refuse_costly(body)
     fields = read_fields(body)
-    model = only_model(table, key, time.time()) if fields.model is None else fields.model
+    model = only_model(table, key_digest, time.time()) if fields.model is None else fields.model
     return Call(
-        path, model, body, headers, key, fields.model is not None, brackets,
+        path, model, body, headers, fields.model is not None, brackets,
         fields.stream is True and path in STREAMED, debug, fields.priority or 0,
         None if fields.deadline_ms is None else fields.deadline_ms / 1000, open_request=open_request,
     )  # fmt: skip

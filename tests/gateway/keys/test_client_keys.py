@@ -239,7 +239,7 @@ def test_a_request_is_sent_only_to_the_fleet_that_admitted_it_and_accepts_its_ke
         found = table.models.get(model)
         return found is not None and (found.key_digests is None or digest_key(key) in found.key_digests)
 
-    admission = status_of(lambda: admit_request(then, model, key, 0.0))
+    admission = status_of(lambda: admit_request(then, model, digest_key(key), 0.0))
     if not accepts(then):
         assert admission == (401 if model in then.models else 404)
         return

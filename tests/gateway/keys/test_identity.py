@@ -10,7 +10,7 @@ import pytest
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, route_request, stats, until
 
 from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
-from paternoster_contract.access.keys import digest_key
+from paternoster_contract.access.keys import BATCH_TO_GATEWAY, GATEWAY_TO_ENGINE, KEY_DIGEST, digest_key, vouch_headers
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.admission.admission import ClientAdmission, admit_request, models_open_to
 from paternoster_gateway.errors import GatewayError
@@ -62,15 +62,15 @@ async def test_a_key_lists_the_models_that_it_opens(client: aiohttp.ClientSessio
 
 def test_a_key_opens_no_model_once_it_has_expired() -> None:
     table = RoutingTable(models={"m": route(**KEYS)})
-    admission = admit_request(table, "m", "named", END - 1)
+    admission = admit_request(table, "m", digest_key("named"), END - 1)
     assert admission.identity == ACME
     with pytest.raises(GatewayError, match="expired") as refused:
         admission.route(table, END)
     assert refused.value.status == 401
     with pytest.raises(GatewayError, match="expired"):
-        admit_request(table, "m", "named", END)
-    assert models_open_to(table, "named", END) == []
-    assert models_open_to(table, "plain", END) == ["m"]
+        admit_request(table, "m", digest_key("named"), END)
+    assert models_open_to(table, digest_key("named"), END) == []
+    assert models_open_to(table, digest_key("plain"), END) == ["m"]
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["tenants", "addresses"])
@@ -99,3 +99,36 @@ async def test_one_sender_gives_up_held_places_to_another(keys: bool) -> None:
     for task in (*flood, *quiet):
         task.cancel()
     await asyncio.gather(*flood, *quiet, return_exceptions=True)
+
+
+async def test_a_line_of_a_batch_is_from_the_client_that_made_the_batch(
+    client: aiohttp.ClientSession, keyed_door: Door, start: Start
+) -> None:
+    """The batch service proves that it has the gateway's root, and has no key of the client."""
+    engine = await start("a", answer)
+    keyed_door.publish(engine, fleet="uid", **KEYS)
+
+    async def call(headers: dict[str, str]) -> int:
+        async with client.post(f"{keyed_door.url}/v1/completions", json={"model": "m"}, headers=headers) as response:
+            return response.status
+
+    named = digest_key("named")
+    vouched = vouch_headers("first", BATCH_TO_GATEWAY, named)
+    await until(lambda: call(vouched), lambda status: status == 200)
+    assert Identity.decode(engine.headers[-1][HEADER]).tenant == "acme"
+    assert KEY_DIGEST not in engine.headers[-1]
+    assert engine.headers[-1]["Authorization"] != vouched["Authorization"]
+    async with client.get(f"{keyed_door.url}/v1/models/m", headers=vouched) as response:
+        assert response.status == 200
+    refused = [
+        vouch_headers("other", BATCH_TO_GATEWAY, named),
+        vouch_headers("first", GATEWAY_TO_ENGINE, named),
+        vouch_headers("first", BATCH_TO_GATEWAY, digest_key("wrong")),
+        vouched | {KEY_DIGEST: digest_key("plain")},
+        vouched | {KEY_DIGEST: named.upper()},
+        {KEY_DIGEST: named},
+        {"Authorization": f"Bearer {named}"},
+        {"Authorization": vouched["Authorization"]},
+    ]
+    for headers in refused:
+        assert await call(headers) == 401, headers

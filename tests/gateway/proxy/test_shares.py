@@ -179,14 +179,14 @@ async def test_requests_refused_beyond_a_share_are_counted_by_resource(
 def test_a_key_has_a_party_while_its_fleet_accepts_it() -> None:
     table = RoutingTable(models={"m": route(fleet="uid", **KEYS), "open": route()})
     parties = KnownParties()
-    assert parties.party_of("quiet", table) is None
-    parties.add_party(admit_request(table, "m", "quiet", 0.0))
-    parties.add_party(admit_request(table, "open", "noisy", 0.0, peer="10.0.0.1"))
-    assert parties.party_of("quiet", table) == ("uid", "quiet")
-    assert parties.party_of("noisy", table) is None, "its fleet needs no key"
-    assert parties.party_of("", table) is None
+    assert parties.party_of(digest_key("quiet"), table) is None
+    parties.add_party(admit_request(table, "m", digest_key("quiet"), 0.0))
+    parties.add_party(admit_request(table, "open", digest_key("noisy"), 0.0, peer="10.0.0.1"))
+    assert parties.party_of(digest_key("quiet"), table) == ("uid", "quiet")
+    assert parties.party_of(digest_key("noisy"), table) is None, "its fleet needs no key"
+    assert parties.party_of(digest_key(""), table) is None
     for later in ({"m": route(fleet="other", **KEYS)}, {"m": route(fleet="uid", key_digests=[])}, {}):
-        assert parties.party_of("quiet", RoutingTable(models=later)) is None
+        assert parties.party_of(digest_key("quiet"), RoutingTable(models=later)) is None
 
 
 def test_remembered_keys_are_bounded_and_the_oldest_is_removed() -> None:
@@ -197,7 +197,7 @@ def test_remembered_keys_are_bounded_and_the_oldest_is_removed() -> None:
     assert digests is not None
     for key in keys:
         digests[0] = digest_key(key)
-        parties.add_party(admit_request(table, "m", key, 0.0))
+        parties.add_party(admit_request(table, "m", digest_key(key), 0.0))
     table.models["m"].key_digests = [digest_key(keys[0]), digest_key(keys[-1])]
-    assert parties.party_of(keys[0], table) is None
-    assert parties.party_of(keys[-1], table) == ("m", f"key-{digest_key(keys[-1])[:8]}")
+    assert parties.party_of(digest_key(keys[0]), table) is None
+    assert parties.party_of(digest_key(keys[-1]), table) == ("m", f"key-{digest_key(keys[-1])[:8]}")

@@ -167,7 +167,7 @@ def test_a_request_that_must_name_a_model_gets_the_names(
     models: dict[str, ModelRoute], key: str, status: int, words: str
 ) -> None:
     with pytest.raises(GatewayError) as raised:
-        only_model(RoutingTable(models=models), key, 0.0)
+        only_model(RoutingTable(models=models), digest_key(key), 0.0)
     assert raised.value.status == status
     assert words in str(raised.value)
 

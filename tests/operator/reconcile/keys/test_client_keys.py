@@ -92,8 +92,9 @@ async def test_what_is_right_opens_though_something_else_is_wrong(resource: Reso
     assert isinstance(clients.fault, BadKeyList)
     assert "spec.security.apiKeys[1], Secret two, key key: entry 2: sha256" in str(clients.fault)
     route = build_route(fleet, clients.digests, clients.identities)
-    assert (route.find_identity("a"), route.find_identity("c")) == (ACME, Identity(tenant="late"))
-    who = route.find_identity("p")
+    assert route.find_identity(digest_key("a")) == ACME
+    assert route.find_identity(digest_key("c")) == Identity(tenant="late")
+    who = route.find_identity(digest_key("p"))
     assert who is not None
     assert who.tenant == f"key-{digest_key('p')[:8]}"
     del cluster.secrets[Key("lifts", "one")]
