@@ -20,6 +20,8 @@ from paternoster_contract.supervise import supervise_task
 
 log = logging.getLogger(__name__)
 
+MAX_IN_FLIGHT = 64
+"""Requests to the gateway at once, of all batches."""
 MOST_CLAIMED = 64
 """Batches that run at once."""
 LOOK_SECONDS = 1.0
@@ -41,7 +43,7 @@ class BatchRunner:
     """Runs batches; each shares the places for requests in flight with the others."""
 
     def __init__(
-        self, store: Store, folder: Path, gateway: GatewayClient, max_in_flight: int,
+        self, store: Store, folder: Path, gateway: GatewayClient, max_in_flight: int = MAX_IN_FLIGHT,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         """``max_in_flight``: requests to the gateway; ``folder``: on the volume of the store."""

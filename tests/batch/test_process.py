@@ -16,7 +16,9 @@ import psutil
 import pytest
 from tests.batch.conftest import ENDPOINT, StubGateway, ended, lines, submit, until
 
-LINES = 120
+from paternoster_batch.runner import MAX_IN_FLIGHT
+
+LINES = 600
 
 
 @contextmanager
@@ -59,8 +61,8 @@ async def test_a_batch_whose_service_is_killed_twice_ends_as_an_undisturbed_one(
 
     before = len(gateway.bodies)
     answered = 0
-    for wanted in (10, 30):
-        with running(tmp_path / "data", gateway.url, "--max-in-flight", "4") as (process, url):
+    for wanted in (50, 150):
+        with running(tmp_path / "data", gateway.url) as (process, url):
             async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
                 answered = await until(lambda: answer_count(client, batch), lambda count, wanted=wanted: count > wanted)
             process.kill()
@@ -71,7 +73,7 @@ async def test_a_batch_whose_service_is_killed_twice_ends_as_an_undisturbed_one(
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     # What ran at a kill alone was sent twice.
-    assert LINES <= len(gateway.bodies) - before <= LINES + 2 * 4
+    assert LINES <= len(gateway.bodies) - before <= LINES + 2 * MAX_IN_FLIGHT
 
 
 def _read(gateway: StubGateway):  # type: ignore[no-untyped-def]
@@ -129,7 +131,6 @@ def read_peak(process: int) -> int:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--max-in-flight", "0"], "--max-in-flight is 0: must be from 1 to 1024"),
         (["--api-keys", "keys"], "--api-keys needs --gateway-key"),
         (["--gateway", "host:1"], "--gateway is 'host:1': must be a URL"),
         (["--data", "/dev/null/x"], "--data, --host, --port: "),

@@ -11,7 +11,6 @@ from paternoster_contract.http.base_url import join_base_url
 
 HELP = "serve OpenAI's Batch API before a gateway"
 LOG_LEVEL = "info"
-MAX_IN_FLIGHT = 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,17 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8090, help="port; 0 takes a free one (default: %(default)s)")
-    parser.add_argument(
-        "--max-in-flight", type=int, default=32, help="lines sent at once, of all batches (default: %(default)s)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     from paternoster_http.listeners import open_listener
 
-    if not 1 <= args.max_in_flight <= MAX_IN_FLIGHT:
-        print_error(f"paternoster batch: --max-in-flight is {args.max_in_flight}: must be from 1 to {MAX_IN_FLIGHT}")
-        return 2
     if args.api_keys and not args.gateway_key:
         print_error("paternoster batch: --api-keys needs --gateway-key, without which no line could be sent for a key")
         return 2
@@ -76,7 +69,7 @@ async def _serve(args: argparse.Namespace, listener: socket.socket) -> None:
     gateway = GatewayClient(args.gateway, roots)
     await gateway.open_session()
     with Store(args.data) as store:
-        runner = BatchRunner(store, args.data, gateway, args.max_in_flight)
+        runner = BatchRunner(store, args.data, gateway)
         server = BackgroundServer(create_app(store, runner, api_keys), LIMITS)
         await server.start(listener)
         running = supervise_task(runner.run, "run-batches")

@@ -141,6 +141,6 @@ def _default_memory(spec: LLMDeploymentSpec) -> str:
     needed = parse_quantity(BASE_MEMORY) + parse_quantity(host_kv_cache(spec) or "0")
     if spec.engine.memory.preemption == "swap":
         needed += parse_quantity(spec.engine.memory.swap_memory)
-    if not count_gpus(spec):
+    if not spec.resources.num_gpus:
         needed += parse_quantity(spec.engine.memory.max_adapter_memory or "0")
     return f"{math.ceil(needed / parse_quantity('1Mi'))}Mi"
