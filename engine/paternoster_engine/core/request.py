@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from paternoster_contract.request_phases import WaitReason
 from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.drafting.draft_state import DraftState
 from paternoster_engine.core.matching import Matcher
@@ -180,6 +181,8 @@ class Request:
     continuations: Continuations = ()
     """Most likely next tokens of one of several sequences."""
 
+    waited_for: WaitReason = WaitReason.STEP
+    """What kept the queue from being worked off when it was admitted first."""
     first_scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None

@@ -3,6 +3,7 @@
 import pytest
 from tests.engine.core.fake_model import CheckedEngine, unbatched
 
+from paternoster_contract.request_phases import WaitReason
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import PromptTooLong
@@ -193,3 +194,21 @@ def test_a_name_in_use_is_refused() -> None:
     scheduler.add(request)
     with pytest.raises(ValueError, match="'same' is already in use"):
         scheduler.add(Request(RequestSpec("same", [1], SamplingParams(max_tokens=2))))
+
+
+@pytest.mark.parametrize(
+    ("changes", "first", "reason"),
+    [
+        ({"max_num_seqs": 1}, 4, WaitReason.SLOTS),
+        ({"num_blocks": 6, "max_model_len": 20}, 17, WaitReason.KV_BLOCKS),
+        ({"max_batched_tokens": 8}, 24, WaitReason.TOKEN_BUDGET),
+    ],
+)
+def test_a_request_has_what_it_waited_for(changes: dict[str, int], first: int, reason: WaitReason) -> None:
+    engine = CheckedEngine(config(**changes))
+    before, after = engine.add([1] * first, 3), engine.add([2] * 10, 3)
+    engine.run()
+    assert (before.waited_for, after.waited_for) == (WaitReason.STEP, reason)
+    later = engine.add([3] * 3, 3)
+    engine.run()
+    assert later.waited_for is WaitReason.STEP

@@ -3,6 +3,7 @@
 import math
 from itertools import islice
 
+from paternoster_contract.request_phases import WaitReason
 from paternoster_engine.core.admission.preemption import AdmissionPreemption, Preemption, Swap
 from paternoster_engine.core.admission.prompt_shares import PromptShares
 from paternoster_engine.core.admission.reservation import Slots, make_reservation
@@ -49,6 +50,8 @@ class SlotAdmission:
         self._shares = shares
         self._reservation = make_reservation(config)
         self._admission_preemption = AdmissionPreemption(config, queue, self._reservation, kv)
+        self._blocked = self._was_blocked = WaitReason.STEP
+        """Why this step, and the one before it, did not admit all that waited."""
         self.num_deferred = 0
         """Requests that the last step passed over for their tenant's limit, or for a prefix that another computes."""
 
@@ -63,9 +66,12 @@ class SlotAdmission:
         want of blocks admits no request; one that preempts for priority or a tenant's share, none after that.
         """
         self.num_deferred = 0
+        self._was_blocked, self._blocked = self._blocked, WaitReason.STEP
         if builder.preempted:
+            self._blocked = WaitReason.KV_BLOCKS
             return
         if self._shares_slots and self._slots.num_free <= 0 and self._running:
+            self._blocked = WaitReason.SLOTS
             self._admit_for_share(builder, now)
             return
         waits = 0
@@ -74,26 +80,31 @@ class SlotAdmission:
         full_tenants: set[str] = set()
         for request in self._queue.iterate_candidates():
             if not builder.has_room(request) or builder.passing == set():
+                self._blocked = WaitReason.TOKEN_BUDGET
                 return
             if not builder.serves_class(request):
                 continue
             # A request that waits for unreserved slots is not overtaken by others that need these.
             kept_back = kept_back or self._slots.only_reserved_left(request)
             if kept_back and request.spec.priority >= 0:
+                self._blocked = WaitReason.SLOTS
                 continue
             # Nor is one overtaken by a request of its own tenant.
             if request.spec.tenant in full_tenants or self._slots.tenant_is_full(request):
                 full_tenants.add(request.spec.tenant)
+                self._blocked = WaitReason.TENANT_SLOTS
                 self.num_deferred += 1
                 continue
             missing = self._slots.count_missing(request)
             full = missing > 0
             if full and not self._queue.preempts:
+                self._blocked = WaitReason.SLOTS
                 return
             prefix = self._kv.find_prefix(request)
             fork = Fork.find(request, self._kv.num_tokens(prefix), self._kv)
             if self._await_prefix and self._waits_for_prefix(request, prefix, fork):
                 self._counters.prefix_waits += 1
+                self._blocked = WaitReason.PREFIX
                 self.num_deferred += 1
                 waits += 1
                 if waits == MAX_PREFIX_WAITS:
@@ -107,6 +118,7 @@ class SlotAdmission:
                 self._admit(request, shared, builder, now, fork)
                 forked |= fork is not None
                 continue
+            self._blocked = WaitReason.SLOTS if full else WaitReason.KV_BLOCKS
             # A preemption could free blocks that a copy of this step reads.
             if not forked:
                 self._preempt_for(request, prefix, missing, num_before, builder, now)
@@ -207,7 +219,7 @@ class SlotAdmission:
             counters.prefix_queries += request.num_tokens
             counters.prefix_hits += request.num_cached
         if request.first_scheduled is None:
-            request.first_scheduled = now
+            request.first_scheduled, request.waited_for = now, self._was_blocked
             request.num_found = request.num_cached
             counters.prompt_tokens += request.num_prompt
             counters.cached_prompt_tokens += request.num_cached

@@ -1,8 +1,9 @@
 """The journal of a stream: recorded while it runs, replayed where it goes on."""
 
 from asyncio import Event
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
+from paternoster_contract.request_phases import PHASES_COMMENT, RequestPhases
 from paternoster_contract.stream_journal import (
     COMMENT,
     DRAINING,
@@ -68,9 +69,11 @@ class StreamJournal:
     def record_entry(self, entry: JournalEntry) -> None:
         self._recorded.append(entry)
 
-    async def write_frames(self, frames: AsyncIterator[str]) -> AsyncIterator[bytes]:
-        """Each of ``frames`` that the client lacks, behind its line of the journal."""
-        missing, announced = -self._num_frames, False
+    async def write_frames(
+        self, frames: AsyncIterator[str], phases: Callable[[], RequestPhases | None]
+    ) -> AsyncIterator[bytes]:
+        """Each of ``frames`` that the client lacks, behind its line of the journal, and once ``phases``."""
+        missing, announced, written = -self._num_frames, False, False
         self.is_unanswered = False
         async for frame in frames:
             missing += 1
@@ -84,6 +87,9 @@ class StreamJournal:
             if self._draining.is_set() and not announced:
                 announced = True
                 yield DRAINING + b"\n\n"
+            if not written and (found := phases()) is not None:
+                written = True
+                yield PHASES_COMMENT + found.encode().encode() + b"\n\n"
             recorded, self._recorded = self._recorded, []
             line = COMMENT + encode_entries(recorded).encode() + b"\n" if recorded else b""
             yield line + frame.encode()

@@ -8,10 +8,11 @@ from itertools import islice
 from statistics import fmean
 from typing import NamedTuple
 
+from paternoster_contract.request_phases import PHASES, RequestPhases, WaitReason
 from paternoster_contract.stream_journal import MAX_JOURNAL_BYTES, JournalEntry, encode_entries
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
-from paternoster_engine.server.answer_headers import set_prompt_headers
+from paternoster_engine.server.answer_headers import set_answer_header, set_prompt_headers
 from paternoster_engine.server.continuation.journal import CONTINUABLE, StreamJournal, entry_of
 from paternoster_engine.server.continuation.restored import replace_ended_donors, restore_output
 from paternoster_engine.server.errors import HandOverRequired, StepFailed
@@ -136,13 +137,32 @@ class Generation:
         )
 
     def report_prompts(self) -> Usage:
-        """Set the headers of the answer that have the counts of its prompts, and return all counts.
+        """Set the headers of the answer that have the counts and phases of its prompts, and return all counts.
 
         Its first token has come.
         """
         usage = self.usage
         set_prompt_headers(usage.prompt_tokens, usage.cached_tokens)
+        set_answer_header(PHASES, self.phases.encode())
         return usage
+
+    @property
+    def phases(self) -> RequestPhases:
+        """Where the time of the sequences went until now; of those that another engine began, its part here."""
+        queue, waited_for, prefill = 0.0, WaitReason.STEP, 0.0
+        for each in self._requests:
+            if each.first_scheduled is None:
+                continue
+            if (seconds := each.first_scheduled - each.spec.arrival) > queue:
+                queue, waited_for = seconds, each.waited_for
+            if each.first_token is not None:
+                prefill = max(prefill, each.first_token - each.first_scheduled)
+        return RequestPhases(queue, waited_for, prefill, sum(each.num_preemptions for each in self._requests))
+
+    @property
+    def final_phases(self) -> RequestPhases | None:
+        """Phases once every sequence has ended."""
+        return None if self._open else self.phases
 
     @property
     def prompts(self) -> list[AnsweredPrompt]:

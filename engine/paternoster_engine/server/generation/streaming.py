@@ -89,7 +89,8 @@ class EventStream(StreamingResponse):
         if journal is None:
             super().__init__(texts, headers=headers)
         else:
-            super().__init__(journal.write_frames(texts), headers=headers | {JOURNAL: journal.numerics})
+            written = journal.write_frames(texts, lambda: generation.final_phases)
+            super().__init__(written, headers=headers | {JOURNAL: journal.numerics})
         self._generation = generation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

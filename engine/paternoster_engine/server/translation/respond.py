@@ -59,6 +59,7 @@ async def respond_chat(
                 frames, generation, partial(_event_texts, fail=answer.failure_frames, in_pieces=chat.logprobs)
             )
         await unless_gone(request, _exhaust_frames(frames))
+        generation.report_prompts()
     except BaseException:
         generation.close()
         raise

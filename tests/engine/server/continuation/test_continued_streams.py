@@ -11,6 +11,7 @@ import pytest
 from tests.engine.server.scripted_server import Server, scripted_server
 from tests.engine.server.tool_templates import QWEN3
 
+from paternoster_contract.request_phases import PHASES, PHASES_COMMENT, RequestPhases, WaitReason
 from paternoster_contract.stream_journal import (
     COMMENT,
     DRAINING,
@@ -88,6 +89,8 @@ def read_stream(response: httpx.Response) -> Stream:
     assert response.headers[JOURNAL] == "fp_scripted"
     frames, lines = [], []
     for frame in response.content.split(b"\n\n")[:-1]:
+        if frame.startswith(PHASES_COMMENT):
+            continue
         line, _, rest = frame.partition(b"\n") if frame.startswith(COMMENT) else (b"", b"", frame)
         frames.append(rest)
         lines.append(line.removeprefix(COMMENT))
@@ -149,6 +152,25 @@ async def test_stream_goes_on_after_any_frame(server: Server, tokenizer: Tokeniz
         found = read_stream(await resume(server, path, body, cut, whole.lines[:cut]))
         assert by_choice(found.frames) == by_choice(whole.frames[cut:])
         assert entries(found.lines) == entries(whole.lines[cut:])
+
+
+async def test_a_stream_states_where_its_time_went(server: Server, tokenizer: Tokenizer) -> None:
+    """In a frame that is for the gateway alone, once the last token has come."""
+    path, text, body = CASES["chat"]
+    _script_answer(server, tokenizer, text)
+    response = await server.client.post(path, json=body, headers={STREAM_ID: CALL.encode()})
+    *frames, done, end = response.content.split(b"\n\n")
+    assert (done, end) == (b"data: [DONE]", b"")
+    (stated,) = [frame for frame in frames if frame.startswith(PHASES_COMMENT)]
+    assert b'finish_reason":"' in frames[frames.index(stated) + 1]
+    whole = RequestPhases.decode(stated.removeprefix(PHASES_COMMENT).decode())
+    begun = RequestPhases.decode(response.headers[PHASES])
+    assert whole is not None
+    assert begun is not None
+    assert whole[:3] == begun[:3]
+    assert (whole.waited_for, whole.preemptions) == (WaitReason.STEP, 0)
+    direct = await server.client.post(path, json=body)
+    assert PHASES_COMMENT not in direct.content
 
 
 async def test_same_call_is_answered_alike_and_others_are_not(server: Server, tokenizer: Tokenizer) -> None:
