@@ -50,6 +50,8 @@ from paternoster_gateway.proxy.headers import FORWARDED_HEADERS
 from paternoster_gateway.proxy.liveness import Liveness
 from paternoster_gateway.proxy.proxy import Proxy
 from paternoster_gateway.proxy.replica_client import ReplicaClient
+from paternoster_gateway.records.call_record import CallRecords
+from paternoster_gateway.records.routes import add_record_routes
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.source import Origin, TableSource
@@ -96,7 +98,10 @@ class Gateway:
             on_hang=self._on_hang, on_recovery=self._on_recovery, on_quiet=self._on_quiet,
         )  # fmt: skip
         self._metrics.hung_gauge.set_function(lambda: len(self._liveness.hung))
-        self._proxy = Proxy(self._dispatcher, self._metrics, self._client, self._liveness, self._quarantine)
+        self._records = CallRecords()
+        self._proxy = Proxy(
+            self._dispatcher, self._metrics, self._client, self._liveness, self._quarantine, self._records
+        )
         self._follower = TextChainFollower(balancer.prefixes, keys, self._metrics)
         self._source = TableSource(routes, self._on_table, SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
         self._metrics.table_age.set_function(lambda: self._source.age_seconds or 0.0)
@@ -193,12 +198,13 @@ class Gateway:
             return JSONResponse(error.to_body(), error.status, error.to_headers())
 
     def add_routes(self, app: FastAPI) -> None:
-        """Have ``app`` forward calls, list models, and answer probes and statistics."""
+        """Have ``app`` forward calls, list models, and answer probes, statistics and records of calls."""
         for path in FORWARDED:
             app.add_api_route(path, self.forward, methods=["POST"])
         app.add_api_route(paths.MODELS, self.list_models)
         app.add_api_route(paths.MODEL, self.get_model)
         add_numbers(app, self._source, self._dispatcher, self._metrics, self._shutdown)
+        add_record_routes(app, self._records, self._roots)
 
 
 def create_app(
@@ -271,6 +277,8 @@ def add_numbers(
             only = dispatcher.list_waiting()
         numbers = metrics.build_stats(table.models, dispatcher.count_held, dispatcher.count_rejected, only)
         return Response(numbers.model_dump_json(), media_type="application/json")
+
+    add_record_routes(app, records, roots)
 
     @app.get(paths.METRICS)
     async def export_metrics() -> Response:
@@ -375,8 +383,12 @@ def _error_type(status: int) -> str:
     return {404: "NotFoundError", 405: "MethodNotAllowedError"}.get(status, HTTPStatus(status).phrase)
 
 
+def _is_for_monitoring(path: str) -> bool:
+    return path in NUMBERS or path.startswith(paths.DEBUG_REQUESTS)
+
+
 class StatsPort:
-    """Middleware: serves ``/stats`` and ``/metrics`` on ``port`` alone, and nothing else but probes there.
+    """Middleware: serves statistics and records of calls on ``port`` alone, and nothing else but probes there.
 
     They cover every model and tenant, so clients must not read them.
     """
@@ -387,7 +399,11 @@ class StatsPort:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The port that the connection came to, whatever its Host header says.
-        if scope["type"] != "http" or scope["path"] in PROBES or self._on_port(scope) == (scope["path"] in NUMBERS):
+        if (
+            scope["type"] != "http"
+            or scope["path"] in PROBES
+            or self._on_port(scope) == _is_for_monitoring(scope["path"])
+        ):
             await self._app(scope, receive, send)
             return
         error = GatewayError(404, "NotFoundError", "There is nothing at this path of this port.")

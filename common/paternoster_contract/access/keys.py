@@ -13,6 +13,8 @@ GATEWAY_TO_ENGINE = "gateway-to-engine"
 OPERATOR_TO_ENGINE = "operator-to-engine"
 GATEWAY_TO_OPERATOR = "gateway-to-operator"
 BATCH_TO_GATEWAY = "batch-to-gateway"
+READER_TO_GATEWAY = "reader-to-gateway"
+"""Purpose of the key of who may read what became of all tenants' calls: who has the gateways' root key."""
 
 KEY_DIGEST = "X-Paternoster-Key-Digest"
 """From the batch service to gateways: :func:`digest_key` of the client's key on whose behalf a request is sent."""

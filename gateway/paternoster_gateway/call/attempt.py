@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from paternoster_contract.request_phases import RequestPhases
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.suspicion import Suspicion
 from paternoster_gateway.errors import GatewayError
@@ -66,6 +67,8 @@ class Attempt:
     """Whether the answer is none that the replica gives without computing a prompt."""
     tokens: PromptTokens | None = None
     """Tokens of the prompt, where the answer states them."""
+    phases: RequestPhases | None = None
+    """Where the time until the first byte went, where the answer states it."""
     suspicion: Suspicion = Suspicion.NONE
     """Whether the call may have made the replica stop."""
     is_stop: bool = False

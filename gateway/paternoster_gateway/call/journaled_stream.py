@@ -2,6 +2,7 @@
 
 import re
 
+from paternoster_contract.request_phases import PHASES_COMMENT, RequestPhases
 from paternoster_contract.stream_journal import COMMENT, DRAINING, FAILED, HAND_OVER, MAX_JOURNAL_BYTES
 from paternoster_gateway.call.client_call import Call
 from paternoster_http.open_requests import OpenRequest, SpareBytes
@@ -15,6 +16,8 @@ MAX_FRAME_BYTES = 16 * 2**20
 MAX_CONTINUATIONS = 16
 """Replicas in turn that go on with one stream, or one whole answer, and send nothing of it."""
 
+MAX_PHASES_BYTES = 256
+"""Of the frame that has them."""
 _END = b"\n\n"
 _LINE_START = len(COMMENT)
 _NUMERICS = re.compile(r"[!-~]{1,64}")
@@ -74,7 +77,7 @@ class JournaledStream:
 
     __slots__ = (
         "_buffer", "_counted", "_frames_at_start", "_journal", "_num_continuations", "_request", "handed_over",
-        "num_frames", "numerics", "replica_drains", "step_failed",
+        "num_frames", "numerics", "phases", "replica_drains", "step_failed",
     )  # fmt: skip
 
     def __init__(self, numerics: str, request: OpenRequest, journal: bytes = b"") -> None:
@@ -91,6 +94,8 @@ class JournaledStream:
         """Whether it did so because a step failed that computed the stream."""
         self.replica_drains = False
         """Whether the replica admits nothing more, and goes on with the stream until another one has it."""
+        self.phases: RequestPhases | None = None
+        """Where the time went at the last replica, once it has made its last frame."""
         self._request = request
         self._buffer = bytearray()
         self._counted = FREE_BYTES
@@ -176,6 +181,9 @@ class JournaledStream:
             return b""
         if frame == DRAINING:
             self.replica_drains = True
+            return b""
+        if frame.startswith(PHASES_COMMENT):
+            self.phases = RequestPhases.decode(frame[len(PHASES_COMMENT) : MAX_PHASES_BYTES].decode("latin-1"))
             return b""
         self.num_frames += 1
         if frame.startswith(COMMENT):

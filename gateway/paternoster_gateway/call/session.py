@@ -9,6 +9,7 @@ the stream nothing but time.
 
 import re
 
+from paternoster_contract.request_phases import RequestPhases
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import NOT_CONTINUED
 from paternoster_gateway.admission.admission import ClientAdmission
@@ -103,6 +104,11 @@ class CallSession:
         if frames := journal.feed(piece):
             self._router.count_output(self.request, journal.num_frames - before)
         return frames
+
+    @property
+    def phases(self) -> RequestPhases | None:
+        """Where the time of the stream went at its last replica, once that has made the last frame."""
+        return None if self._journal is None else self._journal.phases
 
     def may_move(self) -> bool:
         """Whether the stream that is forwarded is a draining replica's, and another one may go on with it now."""

@@ -10,6 +10,7 @@ import aiohttp
 
 from paternoster_contract.error_text import error_text
 from paternoster_contract.http.headers import DIED, NOT_SERVING, ROUTING
+from paternoster_contract.request_phases import PHASES, RequestPhases
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL, RESUME
 from paternoster_gateway.admission.admission import ClientAdmission
@@ -104,6 +105,7 @@ class Attempts:
             served = response.status == 200
             tokens = prompt_tokens_of(response.headers) if served and RESUME not in call.headers else None
             attempt = Attempt(url, answer, f"status_{response.status}", result, served, tokens)
+            attempt.phases = RequestPhases.decode(response.headers.get(PHASES, ""))
             if result is Result.NOT_SERVING:
                 attempt.reason, attempt.is_stop = "not_serving", response.headers[NOT_SERVING] == DIED
                 attempt.suspicion = Suspicion.POSSIBLE if attempt.is_stop else Suspicion.NONE

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
+from paternoster_contract.request_phases import PHASES
 from paternoster_contract.stream_journal import JOURNAL
 from paternoster_gateway.call.attempt import Headers
 from paternoster_gateway.routing.prefix_routing import PromptTokens
@@ -28,7 +29,7 @@ MEDIA_TYPES = frozenset(
 OPAQUE = b"application/octet-stream"
 EVENT_STREAM = "text/event-stream"
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
-_JOURNAL = JOURNAL.lower().encode()
+_NOT_PASSED = frozenset({JOURNAL.lower().encode(), PHASES.lower().encode()})
 _COUNT = re.compile(r"[0-9]{1,9}")
 _PRINTABLE = re.compile(rb"[\t\x20-\x7e]*")
 
@@ -62,7 +63,7 @@ def answer_headers(raw: Sequence[tuple[bytes, bytes]]) -> Headers:
         (name, value)
         for name, value in headers
         if (name in ANSWER_HEADERS or name.startswith(ANSWER_HEADER_PREFIXES))
-        and name != _JOURNAL
+        and name not in _NOT_PASSED
         and name not in hop_by_hop  # RFC 9110, 7.6.1
         and _PRINTABLE.fullmatch(value)
     ]

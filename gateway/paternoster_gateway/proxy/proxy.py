@@ -5,6 +5,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -42,8 +43,10 @@ from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.liveness import Liveness
 from paternoster_gateway.proxy.recorded_calls import RecordedCalls
 from paternoster_gateway.proxy.replica_client import ReplicaClient
+from paternoster_gateway.records.call_record import CallRecord, CallRecords
 from paternoster_gateway.routing.limits import PROBE_SECONDS
 from paternoster_http.errors.refusal import Refusal
+from paternoster_http.errors.request_id import current_request_id
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +63,10 @@ class Proxy:
         client: ReplicaClient,
         liveness: Liveness,
         quarantine: Quarantine,
+        records: CallRecords,
     ) -> None:
         self._dispatcher = dispatcher
+        self._records = records
         self._liveness = liveness
         self._client = client
         self._attempts = Attempts(client, liveness, dispatcher)
@@ -84,18 +89,25 @@ class Proxy:
         """
         request = await self._dispatcher.open_call(call, admission)
         session = CallSession(self._registry, call, admission, request)
+        request_id = current_request_id.get()
+        record = CallRecord(self._records, call, admission, request, request_id, self._dispatcher.clock(), time.time())
         on_admission()
-        return await CallDriver(session, call, self._dispatcher, self._attempts, self._client).find_answer()
+        return await CallDriver(session, record, self._dispatcher, self._attempts, self._client).find_answer()
 
 
 class CallDriver:
     """Carries out the actions of one session, and has the answers that are open."""
 
     def __init__(
-        self, session: CallSession, call: Call, dispatcher: Dispatcher, attempts: Attempts, client: ReplicaClient
+        self,
+        session: CallSession,
+        record: CallRecord,
+        dispatcher: Dispatcher,
+        attempts: Attempts,
+        client: ReplicaClient,
     ) -> None:
         self._session = session
-        self._call = call
+        self._record = record
         self._dispatcher = dispatcher
         self._attempts = attempts
         self._client = client
@@ -108,9 +120,11 @@ class CallDriver:
             while not isinstance(action, Forward):
                 assert action is not None, "a session ends with an answer or an error"
                 action = self._session.advance(await self._carry_out(action))
-        except BaseException:
+        except BaseException as error:
+            self._record.fail(error)
             await self._close()
             raise
+        self._begin_action(action)
         stack = AsyncExitStack()
         stack.push_async_callback(self._close)
         return replace(_own_answer(action.answer), chunks=self._relay_pieces(action), stack=stack)
@@ -138,15 +152,27 @@ class CallDriver:
                     action = session.advance(pause)
                     continue
                 if isinstance(action, EndInError):
+                    self._begin_action(action)
                     if (details := forwarded.get()) is not None:
                         details.error_event_code = action.error.status
-                    yield b"\n\n" * action.within_frame + action.error.encode_event(self._call.path)
+                    yield b"\n\n" * action.within_frame + action.error.encode_event(self._record.call.path)
                 action = session.advance(await self._carry_out(action))
         finally:
             await self._close()
 
+    def _begin_action(self, action: Action) -> None:
+        request, dispatcher = self._session.request, self._dispatcher
+        row = dispatcher.balancer.table.models.get(request.model)
+        self._record.begin_action(action, row, dispatcher.balancer.count_held(request.model), dispatcher.clock())
+
     async def _carry_out(self, action: Action) -> object:
         """The event that answers ``action``, if it has one."""
+        self._begin_action(action)
+        event = await self._do_action(action)
+        self._record.end_action(action, event, self._dispatcher.clock())
+        return event
+
+    async def _do_action(self, action: Action) -> object:
         match action:
             case Hold(until):
                 await self._dispatcher.await_wake(self._session.request, until)
@@ -179,6 +205,7 @@ class CallDriver:
 
     async def _close(self) -> None:
         """Close all that is open; more than once has no effect."""
+        self._record.end(self._session.phases, self._dispatcher.clock())
         self._session.close()
         while self._open:
             await self._open.pop().discard()

@@ -61,6 +61,8 @@ class Pick:
     seconds: float
     """Expected to be added to the times to first bytes, its own and those of requests behind it."""
     candidates: int
+    costs: Sequence[tuple[str, float]] = ()
+    """The same seconds of every candidate, by its URL."""
 
 
 @dataclass(slots=True)
@@ -82,6 +84,8 @@ class SentRequest:
     """Prompt tokens that it holds, by its reports."""
     prompt: PromptChain
     pace: ReplicaPace
+    expected_seconds: float | None = None
+    """To its first byte; None until answers of the fleet have shown how long that takes."""
 
 
 class PrefixRouting:
@@ -142,7 +146,9 @@ class PrefixRouting:
             by_claims = self._is_won_by_claims(at, costs, savings, margin)
         url = urls[at]
         self._credit.count_pick(model, url, by_claims=by_claims, ignored=ignored)
-        return ready.get_replica(url), Pick(found.get(url, NO_PREFIX), promised, costs[at], len(urls))
+        return ready.get_replica(url), Pick(
+            found.get(url, NO_PREFIX), promised, costs[at], len(urls), tuple(zip(urls, costs, strict=True))
+        )
 
     def _pick_least(
         self, urls: Sequence[str], costs: Sequence[float], margin: float, in_flight: Mapping[str, int]
@@ -206,7 +212,8 @@ class PrefixRouting:
         pace = self.get_pace(model)
         pace.observe_work(tokens, now)
         self._store_sent(model, prompt, url, now)
-        return SentRequest(now, tokens, all_tokens, claimed, ahead, beside, pick.held.tokens, prompt, pace)
+        expected = pace.expect_seconds(tokens + ahead, beside) if pace.has_samples else None
+        return SentRequest(now, tokens, all_tokens, claimed, ahead, beside, pick.held.tokens, prompt, pace, expected)
 
     def _store_sent(self, model: str, prompt: PromptChain, url: str, now: float) -> None:
         if url in self.reported:
