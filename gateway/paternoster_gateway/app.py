@@ -278,8 +278,6 @@ def add_numbers(
         numbers = metrics.build_stats(table.models, dispatcher.count_held, dispatcher.count_rejected, only)
         return Response(numbers.model_dump_json(), media_type="application/json")
 
-    add_record_routes(app, records, roots)
-
     @app.get(paths.METRICS)
     async def export_metrics() -> Response:
         # As at each table: an answer that began while the model was in the table may have ended since.

@@ -48,6 +48,8 @@ PLACES = {
     "engines/vllm_without_plugin.py: parse_stats": "a SampleFilter in read_samples",
     "keys/bounded_yaml.py: load_bounded_yaml": "bounded before it",
     "local/client.py: _running_session": "this user's own file",
+    "local/client.py: _read_refusal": "LONGEST_RECORDS",
+    "local/client.py: fetch_calls": "LONGEST_RECORDS",
     "local/client.py: fetch_list": "a command's, of an address that its user names",
     "local/session.py: _remove_state": "this user's own file",
     "names/record.py: decode": "a ConfigMap that only the operator writes, of at most 1 MiB",

@@ -196,6 +196,9 @@ def test_an_interactive_session(up: Any, paternoster: Any, small: Any) -> None:
 
     fleet.until(lambda: row()[:5] == ["chat", "True", "MinimumReplicasAvailable", "1", "1"])
     assert endpoint in row()
+    (call,) = json.loads(paternoster("explain", "--request", answer.headers["x-request-id"], "--json").stdout)
+    assert call["cause"]["name"] == "cold_start"
+    assert call["attempts"][0]["engine"]["waited_for"] == "step"
     page = paternoster("status", "chat")
     assert (page.returncode, page.stdout.splitlines()[0]) == (0, "default/chat is ready")
     assert re.search(r"^chat-\S+ +serves", page.stdout, re.MULTILINE)
