@@ -85,11 +85,11 @@ class PodAutoscaler:
         read = READ[self._settings.target_metric]
         values = [read(observation.engines[pod]) for pod in observation.serving if pod in observation.engines]
         if not values:
-            return Action(observation.replicas)
+            return Action(observation.num_replicas)
         self._samples.append((observation.now, sum(values) / (1 if self._summed else len(values))))
-        desired, value = self._algorithm(self._settings, self._observed(observation.now), observation.replicas)
+        desired, value = self._algorithm(self._settings, self._observed(observation.now), observation.num_replicas)
         desired = self._guard(observation, self._bounds.clip(desired), value)
-        return Action(self._bounds.clip(self._cool_down(observation.now, observation.replicas, desired)))
+        return Action(self._bounds.clip(self._cool_down(observation.now, observation.num_replicas, desired)))
 
     def _observed(self, now: float) -> Observed:
         longest = max(self._settings.observe_window_seconds, self._settings.panic_window_seconds)
@@ -105,7 +105,7 @@ class PodAutoscaler:
         return sum(values) / len(values)
 
     def _guard(self, observation: Observation, desired: int, value: float) -> int:
-        current, ready = observation.replicas, min(len(observation.serving), observation.replicas)
+        current, ready = observation.num_replicas, min(len(observation.serving), observation.num_replicas)
         pending = current - ready
         if pending <= 0 or desired == current:
             return desired

@@ -61,14 +61,14 @@ class DynamoPlanner:
     def decide(self, observation: Observation) -> Action:
         self._recent.scrape(observation)
         engines = [observation.engines[pod] for pod in observation.serving if pod in observation.engines]
-        if not engines or len(engines) != observation.replicas:
-            return Action(self._bounds.clip(observation.replicas))
+        if not engines or len(engines) != observation.num_replicas:
+            return Action(self._bounds.clip(observation.num_replicas))
         lengths = mean_lengths(self._recent, LENGTH_WINDOW_SECONDS, observation.now)
         if self._settings.optimization_target == "sla":
             step = self._sla(engines, lengths, observation.now)
         else:
             step = self._easy(engines, lengths)
-        return Action(self._bounds.clip(observation.replicas + step))
+        return Action(self._bounds.clip(observation.num_replicas + step))
 
     def _easy(self, engines: list[EngineStats], lengths: Lengths) -> int:
         up, down = EASY_THRESHOLDS[self._settings.optimization_target]

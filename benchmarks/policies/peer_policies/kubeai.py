@@ -47,12 +47,12 @@ class KubeAI:
         self._active.append(float(observation.in_flight + observation.held))
         mean = sum(self._active) / len(self._active)
         wanted = self._bounds.clip(math.ceil(mean / self._settings.target_requests))
-        if wanted >= observation.replicas:
+        if wanted >= observation.num_replicas:
             self._lower = 0
             return Action(wanted)
         if self._lower < math.ceil(self._settings.scale_down_delay_seconds / self._settings.interval_seconds):
             self._lower += 1
-            return Action(observation.replicas)
+            return Action(observation.num_replicas)
         return Action(wanted)
 
 

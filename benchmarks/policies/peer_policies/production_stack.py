@@ -58,10 +58,10 @@ class ProductionStack:
         if self._next_sync is None:
             self._next_sync = observation.now + self.period_seconds
         if observation.now < self._next_sync or not self._prometheus.latest():
-            return Action(observation.replicas)
+            return Action(observation.num_replicas)
         self._next_sync += SYNC_PERIOD_SECONDS
         waiting = sum(stats.waiting for stats in self._prometheus.latest().values())
-        return Action(self._hpa.sync(observation.now, observation.replicas, waiting, self._settings.threshold))
+        return Action(self._hpa.sync(observation.now, observation.num_replicas, waiting, self._settings.threshold))
 
 
 def _behavior(settings: ProductionStackSettings) -> Behavior | None:

@@ -54,10 +54,10 @@ class RayServe:
         if running == 0:
             ongoing = self._ongoing[-1][1]
             first = math.ceil(self._settings.upscaling_factor) if ongoing else 0
-            return Action(self._bounds.clip(max(first, observation.replicas)))
+            return Action(self._bounds.clip(max(first, observation.num_replicas)))
         mean = sum(count for _, count in self._ongoing) / len(self._ongoing)
         desired = self._bounds.clip(self._smooth(mean / self._settings.target_ongoing_requests, running))
-        return Action(self._delay(desired, observation.replicas))
+        return Action(self._delay(desired, observation.num_replicas))
 
     def _smooth(self, desired: float, running: int) -> int:
         more = desired > running

@@ -140,9 +140,9 @@ class Wva:
             self._next_analysis += self._settings.optimization_interval_seconds
             self._published = self._analyze(observation)
         if observation.now < self._next_sync or self._published is None:
-            return Action(observation.replicas)
+            return Action(observation.num_replicas)
         self._next_sync += SYNC_PERIOD_SECONDS
-        return Action(self._hpa.sync(observation.now, observation.replicas, self._published, 1.0))
+        return Action(self._hpa.sync(observation.now, observation.num_replicas, self._published, 1.0))
 
     def _analyze(self, observation: Observation) -> int:
         prometheus = self._prometheus
@@ -151,8 +151,8 @@ class Wva:
             prometheus.peak(lambda stats: float(stats.waiting), PEAK_WINDOW_SECONDS, observation.now),
             dict(prometheus.latest()),
             mean_lengths(prometheus, LENGTH_WINDOW_SECONDS, observation.now),
-            replicas=observation.replicas,
-            pending=max(observation.replicas - len(observation.serving), 0),
+            replicas=observation.num_replicas,
+            pending=max(observation.num_replicas - len(observation.serving), 0),
         )
 
 

@@ -15,6 +15,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR
 from paternoster_contract.http.base_url import join_base_url
+from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.app import add_numbers, install_error_handlers
 from paternoster_gateway.metrics import GatewayMetrics
@@ -107,15 +108,16 @@ async def run_picker(
     metrics = GatewayMetrics()
     dispatcher = Dispatcher(Balancer(metrics.instance))
     keys = SentKeys(roots, GATEWAY_TO_ENGINE)
-    source = TableSource(routes, lambda: on_table_change(), SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
-    metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
-    metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
     follower = TextChainFollower(dispatcher.balancer.prefixes, keys, metrics)
 
-    def on_table_change() -> None:
-        dispatcher.change_table(source.table)
-        follower.follow_table(source.table)
-        metrics.retain_only(source.table.models)
+    def on_table_change(table: RoutingTable) -> None:
+        dispatcher.change_table(table)
+        follower.follow_table(table)
+        metrics.retain_only(table.models)
+
+    source = TableSource(routes, on_table_change, SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
+    metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
+    metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
 
     picker = Picker(dispatcher, lambda: source.table, keys, metrics, limits, shutdown)
     picks = grpc.aio.server(

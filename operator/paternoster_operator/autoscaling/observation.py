@@ -38,3 +38,8 @@ class Observation:
     """Reports of engines that were not believed, by pod, with the reason."""
     failed_calls: Mapping[str, str] = field(default_factory=dict)
     """By pod: the call for want of which there is no report, with its URL and what came of it."""
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas that the Deployment is to have; 0 where there is none yet."""
+        return self.replicas or 0

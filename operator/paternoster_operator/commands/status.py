@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         pods = f"not read: {error}"
     try:
-        spec: LLMDeploymentSpec | None = parse_resource(with_successors(document)).spec
+        spec: LLMDeploymentSpec | None = parse_resource(with_successors(document)[0]).spec
     except InvalidManifest:
         spec = None  # a condition has what is wrong with it
     print_lines(describe_fleet(document, spec, pods, datetime.now(UTC).isoformat()))
