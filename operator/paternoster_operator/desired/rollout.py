@@ -14,7 +14,6 @@ With one replica the gateway holds requests between the end of the old one and t
 from dataclasses import dataclass
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_operator.cluster.port import Event
 from paternoster_operator.observed import DeploymentView, Observed
 from paternoster_operator.pods.room import find_holder, find_lack, find_quota_lack
 
@@ -71,9 +70,8 @@ def choose_strategy(spec: LLMDeploymentSpec, replicas: int, observed: Observed) 
     return Strategy(surge, max(1, unavailable) if surge == 0 else unavailable, why)
 
 
-def rollout_events(there: DeploymentView | None, strategy: Strategy) -> list[Event]:
-    """One where a rollout goes on without the surge that it began with."""
+def explain_lost_surge(there: DeploymentView | None, strategy: Strategy) -> str:
+    """Why a rollout goes on without the surge that it began with; empty where it does not."""
     if there is None or not there.rolling or not strategy.why or strategy.max_surge or not there.max_surge:
-        return []
-    change = f"maxSurge {there.max_surge}->0, old replicas end before new ones start: {strategy.why}"
-    return [Event("Normal", "RolloutWithoutSurge", change)]
+        return ""
+    return f"maxSurge {there.max_surge}->0, old replicas end before new ones start: {strategy.why}"

@@ -28,7 +28,7 @@ from paternoster_operator.autoscaling.scale_down import longest_answer_seconds
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 from paternoster_operator.cluster.port import ClusterError, Event
 from paternoster_operator.desired.children import OPTIONAL, RootKeys, build_children
-from paternoster_operator.desired.rollout import choose_strategy, rollout_events
+from paternoster_operator.desired.rollout import choose_strategy, explain_lost_surge
 from paternoster_operator.desired.service import service_url
 from paternoster_operator.engines.adapter import EngineAdapter
 from paternoster_operator.observed import Observed
@@ -195,7 +195,8 @@ def _plan_changes(
     drain = plan_drain(observed, targets[REPLICAS], longest)
     drained = observed.with_drained(drain.drained)
     strategy = choose_strategy(resource.spec, drain.replicas, drained)
-    events = rollout_events(observed.deployment, strategy)
+    change = explain_lost_surge(observed.deployment, strategy)
+    events = [Event("Normal", "RolloutWithoutSurge", change)] if change else []
     roots = RootKeys(keys.admin_roots, keys.gateway_roots)
     children = build_children(
         resource, drain.replicas, roots, settings.engines, peers=settings.peers, strategy=strategy
