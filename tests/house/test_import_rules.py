@@ -26,7 +26,10 @@ FAULTS = {
     "Layers of the simulator": ("simulator.policies.policy", "simulator.fleet"),
     "No cycles between files or folders": ("engine.core.request", "engine.core.scheduler"),
     "The plugin of vLLM imports no other package": ("vllm.limits", "contract.routing"),
-    "Operator and gateway fetch no models and run no kernels": ("gateway.routing.least_loaded", "sources.fetch"),
+    "Operator, gateway and batch service fetch no models and run no kernels": (
+        "gateway.routing.least_loaded",
+        "sources.fetch",
+    ),
     "The simulator runs the pure cores and no servers, tensors or clusters": (
         "simulator.simulation",
         "engine.model.config",
