@@ -142,9 +142,8 @@ async def run_picker(
         yield RunningPicker(app, addresses[0], addresses[1], picker, source)
     finally:
         shutdown.begun = True
-        stopping = asyncio.ensure_future(picks.stop(drain_seconds))
         picker.release_answers()
-        await stopping
+        await picks.stop(drain_seconds)
         await health.stop(0)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -166,7 +166,8 @@ class PickerStream:
         replica = await self._choose(call, whole)
         await self._forward(call, admission, replica)
         del whole, call  # their body is Envoy's now
-        await self._follow_answer()
+        if not self._picker.shutdown.begun:  # else Envoy goes on with the answer by itself
+            await self._follow_answer()
 
     async def _read_request(self) -> WholeRequest | None:
         """The whole request; None where it ends, or Envoy answers it, before that."""

@@ -290,6 +290,19 @@ async def test_another_protocol_is_a_fault_that_is_named(picker: PickerUnderTest
     assert await stream.ends() is grpc.StatusCode.OK, "Envoy goes on by itself"
 
 
+async def test_a_request_that_is_held_at_a_shutdown_gets_its_replica(picker: PickerUnderTest) -> None:
+    picker.publish(m=route_to(*ADDRESSES, ready=False))
+    stream = picker.open_stream()
+    await stream.send(request_head(), request_body(BODY, ends=True))
+    await until(lambda: picker.running.picker.dispatcher.count_held("m") == 1)
+    picker.running.picker.shutdown.begun = True
+    picker.publish(m=route_to(ADDRESSES[2]))
+    assert headers_set(await stream.read())["x-gateway-destination-endpoint"] == ADDRESSES[2]
+    assert (await stream.read()).WhichOneof("response") == "request_body"
+    assert await stream.ends() is grpc.StatusCode.OK, "no process follows its answer"
+    assert picker.in_flight == {}
+
+
 async def test_a_shutdown_lets_answers_go_and_refuses_requests(picker: PickerUnderTest) -> None:
     stream = picker.open_stream()
     await stream.choose()
