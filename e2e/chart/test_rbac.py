@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from paternoster_operator.cluster.buckets import MAX_SHARDS
+
 Rules = dict[tuple[str, str], set[str]]
 
 CHILDREN = {"get", "list", "watch", "create", "patch"}
@@ -127,7 +129,9 @@ def test_the_lease_and_the_record_of_names_are_limited_to_their_names(helm: Any)
     documents = helm.render()
     (role,) = roles(documents, "Role").values()
     limited = [rule["resourceNames"] for rule in role["rules"] if rule["verbs"] != ["create"]]
-    assert limited == [["fleet-paternoster-operator"], ["fleet-paternoster-operator-names"]]
+    shards = [f"fleet-paternoster-operator-shard-{number}" for number in range(1, MAX_SHARDS)]
+    records = [f"fleet-paternoster-operator-{record}" for record in ("names", "shards")]
+    assert limited == [["fleet-paternoster-operator", *shards], records]
     assert "--lease-name=fleet-paternoster-operator" in operator_args(documents)
 
 

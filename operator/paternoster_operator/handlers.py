@@ -184,18 +184,18 @@ async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_in
 def share_fleets(memo: Any) -> None:
     """Act for the fleets of the buckets that this operator's shard has, and label them by their buckets."""
     memo.ownership = memo.cluster.ownership = FleetOwnership(
-        memo.shard, memo.cluster, memo.lease, lambda: memo.leadership is not None and memo.leadership.may_act,
-        gain=lambda buckets: memo.operator.enqueue_buckets(buckets), let_go=lambda bucket: let_go(memo, bucket),
+        memo.shard, memo.cluster, memo.lease, lambda: memo.leadership and memo.leadership.find_term(),
+        gain=lambda buckets: memo.operator.enqueue_buckets(buckets), let_go=lambda buckets: let_go(memo, buckets),
     )  # fmt: skip
     if memo.shard.count > 1:
         memo.bucket_labels = BucketLabels(memo.cluster, memo.ownership.may_label)
 
 
-async def let_go(memo: Any, bucket: int) -> None:
-    """Have the fleets of ``bucket`` seen by the shard that is to have it, once nothing is done for them here."""
-    await memo.operator.stop_reconciling(bucket)
+async def let_go(memo: Any, buckets: Collection[int]) -> None:
+    """Have the fleets of ``buckets`` seen by the shards that are to have them, once nothing is done for them here."""
+    await memo.operator.stop_reconciling(buckets)
     if memo.bucket_labels is not None:
-        await memo.bucket_labels.label_bucket(bucket)
+        await memo.bucket_labels.label_buckets(buckets)
 
 
 def observe_label(memo: Any, key: Key, event: str | None, metadata: kopf.Meta) -> None:

@@ -131,10 +131,10 @@ class Operator:
                 if find_bucket(key) in buckets:
                     self._queue.add(key)
 
-    async def stop_reconciling(self, bucket: int) -> None:
-        """Return once nothing is done for the fleets of ``bucket`` any more, which are not this operator's."""
-        await self._queue.wait_until_done(lambda key: find_bucket(key) == bucket)
-        for key in [key for key in self._reconciler.fleets if find_bucket(key) == bucket]:
+    async def stop_reconciling(self, buckets: Collection[int]) -> None:
+        """Return once nothing is done for the fleets of ``buckets`` any more, which are not this operator's."""
+        await self._queue.wait_until_done(lambda key: find_bucket(key) in buckets)
+        for key in [key for key in self._reconciler.fleets if find_bucket(key) in buckets]:
             self._reconciler.forget_key(key)
 
     @property

@@ -352,11 +352,11 @@ class KubernetesCluster:
             if not has_right_bucket(key, each["metadata"])
         ]
 
-    def list_in_bucket(self, bucket: int) -> Sequence[Key]:
+    def list_in_buckets(self, buckets: Collection[int]) -> Sequence[Key]:
         """Fleets of which there is any object, by what these say."""
         kinds = (self._cache.resources, self._cache.pods, self._cache.replica_sets, *self._cache.children.values())
         keys = {Key(*key) for seen in kinds for key in seen}
-        return sorted(key for key in keys if find_bucket(key) == bucket)
+        return sorted(key for key in keys if find_bucket(key) in buckets)
 
     async def label_object(self, key: Key, kind: str, name: str) -> None:
         """Set the label of one object of the fleet; its shard's watches have it then."""

@@ -49,13 +49,14 @@ class Leadership:
         self._on_lose = on_lose
         self._lock = _Lock(lease.name, lease.namespace, self.identity, api)
 
-    @property
-    def may_act(self) -> bool:
-        """Whether this process leads, and has renewed the Lease lately: one that was stopped for long has not.
+    def find_term(self) -> int | None:
+        """Which time it is that this process leads without a gap; None where it has not renewed the Lease lately.
 
-        The election itself goes by the time of day, and tries for :data:`RENEW_SECONDS` to renew a lost Lease.
+        The election itself goes by the time of day, and tries for :data:`RENEW_SECONDS` to renew a lost Lease. Where a
+        process that was stopped for long finds its Lease as it was, others may have acted: that is another term.
         """
-        return self.leading and time.monotonic() - self._lock.renewed_at < RENEW_SECONDS
+        is_fresh = self.leading and time.monotonic() - self._lock.renewed_at < RENEW_SECONDS
+        return self._lock.terms if is_fresh else None
 
     async def run(self) -> None:
         """Stand for election again and again, until cancelled."""
@@ -107,6 +108,8 @@ class _Lock(LeaseLock):
 
     renewed_at = float("-inf")
     """When the last request was begun that made or renewed the Lease, on the monotonic clock."""
+    terms = 0
+    """Renewals before which the Lease was not renewed for so long that its holder may not act."""
 
     async def get(self, name: str, namespace: str) -> Any:
         try:
@@ -131,7 +134,9 @@ class _Lock(LeaseLock):
         begun = time.monotonic()
         try:
             done = await _in_time(request)
-            self.renewed_at = begun if done else self.renewed_at
+            if done:
+                self.terms += begun - self.renewed_at >= RENEW_SECONDS
+                self.renewed_at = begun
             return done
         except _FAULTS as error:
             log.warning("lease %s/%s: %s", self.namespace, self.name, error_text(error))

@@ -82,10 +82,10 @@ class BucketClaims:
         mine = Holding(shard=shard, token=token)
         return BucketClaims(token, tuple(mine if b in found else held for b, held in enumerate(self.buckets)))
 
-    def release(self, shard: int, bucket: int) -> "BucketClaims":
-        """Let another shard have ``bucket``, if ``shard`` has it."""
-        held = self.buckets[bucket]
-        if held.shard != shard:
-            return self
-        free = Holding(token=held.token)
-        return BucketClaims(self.token, (*self.buckets[:bucket], free, *self.buckets[bucket + 1 :]))
+    def release(self, shard: int, buckets: Collection[int]) -> "BucketClaims":
+        """Let another shard have those of ``buckets`` that ``shard`` has."""
+        free = (
+            Holding(token=held.token) if bucket in buckets and held.shard == shard else held
+            for bucket, held in enumerate(self.buckets)
+        )
+        return BucketClaims(self.token, tuple(free))

@@ -1,7 +1,7 @@
 """Give every object of a fleet the label by which its shard watches it."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from paternoster_operator.cluster.buckets import has_right_bucket
@@ -18,7 +18,7 @@ class LabelledObjects(Protocol):
 
     def list_mislabelled(self, key: Key) -> Sequence[tuple[str, str]]: ...
 
-    def list_in_bucket(self, bucket: int) -> Sequence[Key]: ...
+    def list_in_buckets(self, buckets: Collection[int]) -> Sequence[Key]: ...
 
     async def label_object(self, key: Key, kind: str, name: str) -> None: ...
 
@@ -49,9 +49,9 @@ class BucketLabels:
         """Another process labels."""
         await self._queue.stop()
 
-    async def label_bucket(self, bucket: int) -> None:
-        """Label all objects of the bucket's fleets, so that another shard sees them."""
-        keys = self._objects.list_in_bucket(bucket)
+    async def label_buckets(self, buckets: Collection[int]) -> None:
+        """Label all objects of the buckets' fleets, so that other shards see them."""
+        keys = self._objects.list_in_buckets(buckets)
         for start in range(0, len(keys), FLEETS_AT_ONCE):
             await asyncio.gather(*(self._label_fleet(key) for key in keys[start : start + FLEETS_AT_ONCE]))
 

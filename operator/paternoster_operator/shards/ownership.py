@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 FOLLOW_SECONDS = 2.0
 """Between two reads of the record; with a request less than a Lease lasts, so that a deleted record is seen in time."""
+BUCKETS_AT_ONCE = 8
+"""Which a shard lets go of together: their fleets wait until all objects of them have their labels."""
 
 
 class ClaimsObject(Protocol):
@@ -46,26 +48,29 @@ class FleetOwnership:
         shard: Shard,
         record: ClaimsObject,
         lease: Key,
-        may_act: Callable[[], bool],
+        find_term: Callable[[], int | None],
         gain: Callable[[Collection[int]], object],
-        let_go: Callable[[int], Awaitable[object]],
+        let_go: Callable[[Collection[int]], Awaitable[object]],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``lease``: the installation's; ``may_act``: whether this process holds its shard's just now.
+        """``lease``: the installation's.
 
-        ``gain`` is called with buckets to reconcile from now on. ``let_go`` returns once nothing is done any more for a
-        bucket, and the next holder will see all of its objects.
+        ``find_term`` gives another number after each gap in which this process may not have had its shard's Lease, and
+        None while it has not. ``gain`` is called with buckets to reconcile from now on. ``let_go`` returns once nothing
+        is done any more for buckets, and the next holder will see all of their objects.
         """
         self.shard = shard
         self._record = record
         self._lease = lease
         self._config_map = Key(lease.namespace, f"{lease.name}-shards")
-        self._may_act = may_act
+        self._find_term = find_term
         self._gain = gain
         self._let_go = let_go
         self._clock = clock
         self._wall = wall
+        self._term: int | None = None
+        """In which the record was read."""
         self._has_all = False
         self._tokens: dict[int, int] = {}
         """Of the buckets that it reconciles."""
@@ -84,12 +89,12 @@ class FleetOwnership:
 
     def owns(self, key: Key) -> bool:
         """Whether this process may change the fleet now."""
-        return (self._has_all or find_bucket(key) in self._tokens) and self._may_act()
+        return (self._has_all or find_bucket(key) in self._tokens) and self._is_current()
 
     def may_label(self, key: Key) -> bool:
         """Whether the shard that the fleet's label is to bring it to may see it now: not before this one lets go."""
         bucket = find_bucket(key)
-        return self._begun and self._may_act() and (bucket not in self._held or bucket in self.shard.buckets)
+        return self._begun and self._is_current() and (bucket not in self._held or bucket in self.shard.buckets)
 
     def find_token(self, key: Key) -> int | None:
         """What the fleet's status is to have; None in a cluster that never had several shards."""
@@ -115,7 +120,7 @@ class FleetOwnership:
     def clear(self) -> None:
         """Another process leads the shard."""
         self._has_all = self._begun = False
-        self._tokens, self._held, self._made_at = {}, (), float("-inf")
+        self._term, self._tokens, self._held, self._made_at = None, {}, (), float("-inf")
         self._leaving.clear()
         self._whole.clear()
         self._seen.clear()
@@ -123,9 +128,10 @@ class FleetOwnership:
     async def follow(self) -> None:
         """Until cancelled; only while this process leads its shard."""
         fault = ""
-        while not self._has_all:
+        while True:
             try:
-                await self._follow_once()
+                if not (self._has_all and self._is_current()):
+                    await self._follow_once()
                 fault = ""
             except (ClusterError, ValueError) as error:
                 if str(error) != fault:
@@ -133,8 +139,17 @@ class FleetOwnership:
                 fault = str(error)
             await asyncio.sleep(FOLLOW_SECONDS)
 
+    def _is_current(self) -> bool:
+        return self._term is not None and self._find_term() == self._term
+
     async def _follow_once(self) -> None:
+        term = self._find_term()
+        if term != self._term:
+            self.clear()  # others may have acted in the gap
+            self._term = term
         found = await self._record.read_config_map(self._config_map)
+        if not self._is_current():
+            return
         if found is None:
             await self._begin_record()
             return
@@ -151,8 +166,9 @@ class FleetOwnership:
         if self._clock() - self._made_at < LEASE_SECONDS:
             return  # a shard that had a bucket in a record that was deleted may not have seen that yet
         self._reconcile_only({bucket: token for bucket, token in held.items() if bucket not in self._leaving})
-        for bucket in sorted(held.keys() - wanted):
-            await self._give_away(bucket)
+        surplus = sorted(held.keys() - wanted)
+        for start in range(0, len(surplus), BUCKETS_AT_ONCE):
+            await self._give_away(surplus[start : start + BUCKETS_AT_ONCE])
 
     async def _begin_record(self) -> None:
         self._reconcile_only({})
@@ -172,26 +188,26 @@ class FleetOwnership:
             log.info("shard %s reconciles %d buckets, %d of them from now on", self.shard, len(tokens), len(new))
             self._gain(new)
 
-    async def _give_away(self, bucket: int) -> None:
-        """Stop, and then let the next shard have it."""
-        self._leaving.add(bucket)
-        self._tokens.pop(bucket, None)
-        await self._let_go(bucket)
-        while True:
+    async def _give_away(self, buckets: Collection[int]) -> None:
+        """Stop, and then let the next shards have them."""
+        self._leaving |= {*buckets}
+        for bucket in buckets:
+            self._tokens.pop(bucket, None)
+        await self._let_go(buckets)
+        while self._is_current():
             found = await self._record.read_config_map(self._config_map)
             if found is None:
                 return
             claims = BucketClaims.decode(found[0])
-            released = claims.release(self.shard.number, bucket)
+            released = claims.release(self.shard.number, buckets)
             if released == claims or await self._write(released, found[1]):
-                self._leaving.discard(bucket)
+                self._leaving -= {*buckets}
                 return
 
     async def _write(self, claims: BucketClaims, version: str | None) -> bool:
         """False where another shard came first."""
-        if not self._may_act():
-            return False
-        return await self._record.write_config_map(self._config_map, {FIELD: claims.encode()}, version) is not None
+        data = {FIELD: claims.encode()}
+        return self._is_current() and await self._record.write_config_map(self._config_map, data, version) is not None
 
     async def _is_dead(self, shard: int) -> bool:
         """Whether the shard's Lease has no holder, or was not renewed for as long as it lasts, by this clock."""

@@ -23,7 +23,7 @@ def test_tokens_grow_with_each_holder_and_nobody_alive_loses_a_bucket(
     for action, shard, bucket, dead in steps:
         before = claims
         if action == "release":
-            claims = claims.release(shard, bucket)
+            claims = claims.release(shard, {bucket})
         else:
             claims = claims.take_free(shard, Shard(shard, 5).buckets, dead - {shard}, again=action == "restart")
         for old, new in zip(before.buckets, claims.buckets, strict=True):
@@ -38,7 +38,7 @@ def test_a_shard_waits_for_a_bucket_that_another_has() -> None:
     claims, wanted = BucketClaims.first(0, 7), Shard(1, 3).buckets
     assert claims.take_free(1, wanted, (), again=False) == claims
     bucket = min(wanted)
-    given_away = claims.release(0, bucket).take_free(1, wanted, (), again=False)
+    given_away = claims.release(0, {bucket}).take_free(1, wanted, (), again=False)
     assert given_away.list_held(1) == {bucket: 8}
     assert given_away.take_free(1, wanted, {0}, again=False).list_held(1) == {bucket: 8} | dict.fromkeys(
         wanted - {bucket}, 9

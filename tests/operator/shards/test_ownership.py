@@ -67,20 +67,22 @@ class Process:
         self.world, self.name, self.lease = world, name, shard_lease(LEASE, shard.number)
         self.leading = False
         self.renewed_at = float("-inf")
+        self.terms = 0
         self.gained: list[int] = []
         self.ownership = FleetOwnership(
-            shard, world, LEASE, self.may_act, self.gain, self.let_go, lambda: world.now, lambda: world.now
+            shard, world, LEASE, self.find_term, self.gain, self.let_go, lambda: world.now, lambda: world.now
         )
         self._steps: Coroutine[Any, Any, None] = self._run()
 
-    def may_act(self) -> bool:
-        return self.leading and self.world.now - self.renewed_at < RENEW_SECONDS
+    def find_term(self) -> int | None:
+        return self.terms if self.leading and self.world.now - self.renewed_at < RENEW_SECONDS else None
 
     def gain(self, buckets: Collection[int]) -> None:
         self.gained += buckets
 
-    async def let_go(self, bucket: int) -> None:
-        assert not self.ownership.owns(KEYS[bucket]), "the fleets would be seen by another while this one acts"
+    async def let_go(self, buckets: Collection[int]) -> None:
+        owned = [bucket for bucket in buckets if self.ownership.owns(KEYS[bucket])]
+        assert not owned, "the fleets would be seen by another while this one acts"
         await switch()
 
     def go_on(self) -> None:
@@ -104,6 +106,7 @@ class Process:
             if not self.leading:
                 self.ownership.clear()
             self.world.leases[self.lease] = (self.name, self.world.now)
+            self.terms += self.world.now - self.renewed_at >= RENEW_SECONDS
             self.leading, self.renewed_at = True, self.world.now
         elif self.leading:
             self.leading = False
@@ -204,3 +207,15 @@ def test_a_killed_shard_is_taken_over_with_a_greater_token() -> None:
         assert world.now - killed_at < 20
     for bucket, token in tokens.items():
         assert (shards[1].ownership.find_token(KEYS[bucket]) or 0) > (token or 0) > 0
+
+
+def test_a_stopped_shard_that_finds_its_lease_as_it_was_has_lost_its_buckets_to_another() -> None:
+    """With another number of shards the buckets are taken, and no process takes the Lease."""
+    world = World()
+    shards = [Process(world, Shard(number, 3), f"shard-{number}") for number in range(3)]
+    settle(world, shards)
+    new = [Process(world, Shard(number, 2), f"shard-{number}") for number in range(2)]
+    assert settle(world, new) == dict(enumerate(assign_buckets(2)))
+    for _ in range(12):
+        shards[2].go_on()
+        check_owners([*new, shards[2]])
