@@ -15,7 +15,7 @@ from pathlib import Path
 
 from paternoster_batch.gateway_client import GatewayClient, TryLater
 from paternoster_batch.input_file import InputFile, parse_line
-from paternoster_batch.store import BatchRow, BatchStatus, Claim, LineResult, LineSpan, Outcome, Store
+from paternoster_batch.store import BatchClaim, BatchRow, BatchStatus, LineResult, LineSpan, Outcome, Store
 from paternoster_contract.supervise import supervise_task
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class BatchRunner:
             log.error("%d bytes are free on the volume: at least %d are needed to run batches", free, MIN_FREE_BYTES)
         return free >= MIN_FREE_BYTES
 
-    def _start(self, claim: Claim, row: BatchRow) -> None:
+    def _start(self, claim: BatchClaim, row: BatchRow) -> None:
         stop = asyncio.Event()
         task = supervise_task(lambda: self._run_claimed(claim, row, stop), "run-batch", again=False)
         self._running[claim.batch] = task, stop
@@ -100,7 +100,7 @@ class BatchRunner:
 
         task.add_done_callback(forget)
 
-    async def _run_claimed(self, claim: Claim, row: BatchRow, stop: asyncio.Event) -> None:
+    async def _run_claimed(self, claim: BatchClaim, row: BatchRow, stop: asyncio.Event) -> None:
         renewing = supervise_task(lambda: self._renew(claim, stop), "renew-claim")
         try:
             await self._run_batch(claim, row, stop)
@@ -112,7 +112,7 @@ class BatchRunner:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 self._store.release_claim(claim)
 
-    async def _renew(self, claim: Claim, stop: asyncio.Event) -> None:
+    async def _renew(self, claim: BatchClaim, stop: asyncio.Event) -> None:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             row = await asyncio.to_thread(self._store.renew_claim, claim, self._clock())
@@ -121,7 +121,7 @@ class BatchRunner:
             if row is None:
                 return
 
-    async def _run_batch(self, claim: Claim, row: BatchRow, stop: asyncio.Event) -> None:
+    async def _run_batch(self, claim: BatchClaim, row: BatchRow, stop: asyncio.Event) -> None:
         is_answered = False
         if row.outcome is None and row.status != BatchStatus.CANCELLING:
             is_answered = await self._answer_until(claim, row, stop)
@@ -135,13 +135,13 @@ class BatchRunner:
             await asyncio.to_thread(self._store.close_batch, claim, outcome, int(self._clock()))
         await asyncio.to_thread(self._store.finalize_batch, claim, int(self._clock()))
 
-    async def _find_claimed(self, claim: Claim) -> BatchRow:
+    async def _find_claimed(self, claim: BatchClaim) -> BatchRow:
         row = await asyncio.to_thread(self._store.renew_claim, claim, self._clock())
         if row is None:
             raise ClaimLost
         return row
 
-    async def _answer_until(self, claim: Claim, row: BatchRow, stop: asyncio.Event) -> bool:
+    async def _answer_until(self, claim: BatchClaim, row: BatchRow, stop: asyncio.Event) -> bool:
         """Whether all lines have results; False where the batch is to stop, or its time is over, before that."""
         answering = asyncio.create_task(self._answer(claim, row))
         stopping = asyncio.create_task(stop.wait())
@@ -159,7 +159,7 @@ class BatchRunner:
                 task.cancel()
             await asyncio.gather(answering, stopping, return_exceptions=True)
 
-    async def _answer(self, claim: Claim, row: BatchRow) -> None:
+    async def _answer(self, claim: BatchClaim, row: BatchRow) -> None:
         if row.status == BatchStatus.VALIDATING and not await self._validate(claim, row):
             return
         writer = _ResultWriter(self._store, claim)
@@ -172,7 +172,7 @@ class BatchRunner:
                     sending.create_task(self._answer_line(row, line, writer, window))
                 number = lines[-1].number
 
-    async def _validate(self, claim: Claim, row: BatchRow) -> bool:
+    async def _validate(self, claim: BatchClaim, row: BatchRow) -> bool:
         async with self._validating:  # one file at a time
             file = await asyncio.to_thread(_read_input, self._store.path_of(row.input_file_id), row.endpoint)
         attempt = 0
@@ -215,7 +215,7 @@ class BatchRunner:
 class _ResultWriter:
     """Writes the results of one claim; those that come while others are written are made durable together."""
 
-    def __init__(self, store: Store, claim: Claim) -> None:
+    def __init__(self, store: Store, claim: BatchClaim) -> None:
         self._store = store
         self._claim = claim
         self._writing = asyncio.Lock()

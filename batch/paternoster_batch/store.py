@@ -131,7 +131,7 @@ class BatchRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class BatchClaim:
     """The right to write what comes of a batch, for as long as no other claim has raised its epoch."""
 
     batch: str
@@ -204,7 +204,7 @@ class Store:
         for name in ("files", "results"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
-        self._segments: dict[Claim, BufferedWriter] = {}
+        self._segments: dict[BatchClaim, BufferedWriter] = {}
         self._rows = apsw.Connection(str(folder / "batches.sqlite3"))
         self._rows.set_busy_timeout(BUSY_MILLISECONDS)
         for pragma in ("journal_mode = WAL", "synchronous = FULL"):
@@ -358,7 +358,7 @@ class Store:
 
     # What the owner of a claim does
 
-    def claim_batch(self, now: float, besides: Iterable[str] = ()) -> tuple[Claim, BatchRow] | None:
+    def claim_batch(self, now: float, besides: Iterable[str] = ()) -> tuple[BatchClaim, BatchRow] | None:
         """Claim the open batch with the earliest deadline that no owner holds, but for ``besides``."""
         with self.transaction() as rows:
             found = rows.execute(
@@ -369,19 +369,19 @@ class Store:
             if found is None:
                 return None
             row = BatchRow(*found)
-            claim = Claim(row.id, row.epoch + 1)
+            claim = BatchClaim(row.id, row.epoch + 1)
             rows.execute(
                 "UPDATE batches SET epoch = ?, lease_until = ? WHERE id = ?", (claim.epoch, now + LEASE_SECONDS, row.id)
             )
         return claim, row
 
-    def renew_claim(self, claim: Claim, now: float) -> BatchRow | None:
+    def renew_claim(self, claim: BatchClaim, now: float) -> BatchRow | None:
         """The batch, leased anew; None where another has claimed it."""
         with self.transaction() as rows:
             _update(rows, claim, "lease_until = ?", now + LEASE_SECONDS)
             return self._find_claimed(claim)
 
-    def release_claim(self, claim: Claim) -> None:
+    def release_claim(self, claim: BatchClaim) -> None:
         """Let the next one claim the batch at once."""
         with self._lock:
             if (segment := self._segments.pop(claim, None)) is not None:
@@ -389,7 +389,7 @@ class Store:
         with self.transaction() as rows:
             _update(rows, claim, "lease_until = 0")
 
-    def start_lines(self, claim: Claim, model: str, lines: Sequence[LineSpan], now: int) -> bool:
+    def start_lines(self, claim: BatchClaim, model: str, lines: Sequence[LineSpan], now: int) -> bool:
         """Begin a batch whose input is valid; False where it is not validating any more, or another's."""
         with self.transaction() as rows:
             begun = _update(
@@ -403,7 +403,7 @@ class Store:
                 )
         return begun
 
-    def fail_batch(self, claim: Claim, errors: Sequence[dict[str, Any]], now: int) -> bool:
+    def fail_batch(self, claim: BatchClaim, errors: Sequence[dict[str, Any]], now: int) -> bool:
         """End a batch none of whose lines may run; False as :meth:`start_lines`."""
         with self.transaction() as rows:
             return _update(
@@ -411,7 +411,7 @@ class Store:
                 where="status = 'validating'",
             )  # fmt: skip
 
-    def list_waiting(self, claim: Claim, after: int, limit: int) -> list[LineSpan]:
+    def list_waiting(self, claim: BatchClaim, after: int, limit: int) -> list[LineSpan]:
         """Lines without a result behind line ``after``, in order."""
         rows = self._select(
             "SELECT number, custom_id, start, size FROM lines WHERE batch = ? AND number > ? AND state = 'waiting' "
@@ -419,7 +419,7 @@ class Store:
         )  # fmt: skip
         return [LineSpan(*row) for row in rows]
 
-    def write_results(self, claim: Claim, results: Sequence[LineResult]) -> bool:
+    def write_results(self, claim: BatchClaim, results: Sequence[LineResult]) -> bool:
         """Make results durable, the first of each line; False where the claim is lost, or the batch ends."""
         with self._lock:
             segment = self._open_segment(claim)
@@ -454,7 +454,7 @@ class Store:
                 )  # fmt: skip
         return True
 
-    def close_batch(self, claim: Claim, outcome: Outcome, now: int) -> bool:
+    def close_batch(self, claim: BatchClaim, outcome: Outcome, now: int) -> bool:
         """Answer no more lines: those that wait have failed. False where the claim is lost, or it was closed before.
 
         The outcome of a batch that is cancelling is ``cancelled``.
@@ -477,7 +477,7 @@ class Store:
             _update(rows, claim, "failed = failed + ?", unanswered)
         return True
 
-    def finalize_batch(self, claim: Claim, now: int) -> bool:
+    def finalize_batch(self, claim: BatchClaim, now: int) -> bool:
         """Write output and error file of a closed batch, and end it; False where the claim is lost."""
         row = self._find_claimed(claim)
         if row is None or row.outcome is None:
@@ -502,13 +502,13 @@ class Store:
 
     # Internals
 
-    def _find_claimed(self, claim: Claim) -> BatchRow | None:
+    def _find_claimed(self, claim: BatchClaim) -> BatchRow | None:
         rows = self._select(
             f"SELECT {_BATCH_COLUMNS} FROM batches WHERE id = ? AND epoch = ?", claim.batch, claim.epoch
         )
         return BatchRow(*rows[0]) if rows else None
 
-    def _open_segment(self, claim: Claim) -> BufferedWriter:
+    def _open_segment(self, claim: BatchClaim) -> BufferedWriter:
         if claim not in self._segments:
             folder = self._folder / "results" / claim.batch
             folder.mkdir(exist_ok=True)
@@ -563,7 +563,7 @@ class Store:
         return self._select(query, *values, limit)
 
 
-def _update(rows: apsw.Connection, claim: Claim, assignments: str, *values: Any, where: str = "TRUE") -> bool:
+def _update(rows: apsw.Connection, claim: BatchClaim, assignments: str, *values: Any, where: str = "TRUE") -> bool:
     """Whether the row of the claim's batch was changed: it is not where another claim has raised the epoch."""
     query = f"UPDATE batches SET {assignments} WHERE id = ? AND epoch = ? AND {where}"
     return _changes(rows, query, *values, claim.batch, claim.epoch) > 0

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from paternoster_batch import store as store_module
 from paternoster_batch.line_format import UNANSWERED, answered_line, unanswered_line
-from paternoster_batch.store import LEASE_SECONDS, BatchRow, Claim, Conflict, LineResult, LineSpan, Store
+from paternoster_batch.store import LEASE_SECONDS, BatchClaim, BatchRow, Conflict, LineResult, LineSpan, Store
 
 OWNER = "tenant"
 LINES = 6
@@ -80,7 +80,7 @@ class CrashingStore(RuleBasedStateMachine):
         self.folder = Path(self._temporary.name)
         self.disk = Disk()
         self.now = 0
-        self.claims: list[Claim] = []
+        self.claims: list[BatchClaim] = []
         self.written: dict[int, bytes] = {}
         """Results that the store made durable."""
         self.chance = random.Random(0)
