@@ -20,6 +20,7 @@ RUNNERS = (
     "control.real_pair",
     "control.sensitivity",
     "control.token_budget",
+    "engine.adapters",
     "engine.attention",
     "engine.batch_invariant_cost",
     "engine.chats_beside_embeddings",
