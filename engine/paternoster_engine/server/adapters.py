@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -47,6 +47,8 @@ class NamedAdapter:
     digest: bytes
     created: int
     """When it was loaded, in seconds since 1970."""
+    found: "LoraAdapter | None" = field(default=None, compare=False, repr=False)
+    """Of a request that is on its way: what it holds, should the name get another one meanwhile."""
 
     def mark_fingerprint(self, fingerprint: str) -> str:
         """``fingerprint`` of the model, with this adapter."""
@@ -100,10 +102,11 @@ class AdapterStore:
         return sorted(named.name for named in self.named if named.digest in wanted)
 
     def find_adapter(self, name: str) -> NamedAdapter:
-        """Raises :class:`UnknownModel`."""
+        """What ``name`` stands for now, held in memory if it is there; raises :class:`UnknownModel`."""
         if name not in self._named:
             raise UnknownModel(name)
-        return self._named[name]
+        named = self._named[name]
+        return replace(named, found=self._alive.get(named.digest))
 
     async def load(self, name: str, path: str, *, in_place: bool = False) -> None:
         """Make ``name`` stand for the adapter at ``path``; raises :class:`InvalidAdapter`, with nothing changed.
@@ -142,7 +145,7 @@ class AdapterStore:
 
         Raises :class:`AdapterUnavailable`.
         """
-        adapter = self._alive.get(named.digest)
+        adapter = named.found or self._alive.get(named.digest)
         if adapter is None:
             self.counts["waits"] += 1
             task = self._loading.get(named.digest)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -66,18 +66,19 @@ def save_adapter(model: Path, folder: Path, *, seed: int = 1, size: float = 0.3,
         for name, parameter in wrapped.named_parameters():
             if "lora_" in name:
                 parameter.normal_(0, size if "lora_B" in name else parameter.shape[1] ** -0.5)
-    wrapped.save_pretrained(folder)
+    wrapped.save_pretrained(str(folder))
     return folder
 
 
 def open_oracle(model: Path, adapter: Path | None) -> Any:
     """The model of transformers, with peft's adapter."""
-    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    base: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    base.eval()
     return base if adapter is None else PeftModel.from_pretrained(base, adapter).eval()
 
 
 def merge_weights(model: Path, adapter: Path) -> Any:
-    return cast(Any, open_oracle(model, adapter)).merge_and_unload()
+    return open_oracle(model, adapter).merge_and_unload()
 
 
 class AdaptedModel:

@@ -71,7 +71,8 @@ def test_an_adapter_of_matrices_that_are_one_in_the_files(tmp_path: Path) -> Non
 def _merged_tokens(model: Path, adapter: Path, prompt: list[int], count: int) -> list[int]:
     merged = peft_models.merge_weights(model, adapter)
     out = merged.generate(torch.tensor([prompt]), max_new_tokens=count, do_sample=False, pad_token_id=0)
-    return out[0, len(prompt) :].tolist()
+    tokens: list[int] = out[0, len(prompt) :].tolist()
+    return tokens
 
 
 SCHEDULES: dict[str, dict[str, Any]] = {

@@ -170,6 +170,18 @@ async def test_a_stream_goes_on_with_the_adapter_that_it_began_with(
         assert server.store.resident_bytes == 0
 
 
+async def test_a_name_that_changes_between_a_request_and_its_queue(
+    files: AdapterFiles, serve_adapters: ServeAdapters
+) -> None:
+    async with serve_adapters(ROOM) as server:
+        await server.load("name", files.write(1, "renewed"))
+        found = server.store.find_adapter("name")
+        await server.load("name", files.write(2, "renewed"), in_place=True)
+        assert (await server.store.acquire(found)).digest == found.digest
+        assert (await server.store.acquire(server.store.find_adapter("name"))).digest != found.digest
+        assert server.store.counts["waits"] == 0
+
+
 async def change_names(server: AdaptedServer, files: AdapterFiles, rounds: int) -> tuple[int, int]:
     """Load and unload names with other bytes each time while clients ask; how many answers were right, and refused.
 
