@@ -32,9 +32,9 @@ from paternoster_http.open_requests import charge_request, open_request_of
 from paternoster_http.request_line import CanonicalRequestLine
 
 LIMITS = HttpLimits(max_body_bytes=MAX_FORM_BYTES)
-"""Of the port; what is read of an upload is written at once, and held no more."""
+"""Limits of the port; what is read of an upload is written at once, and held no more."""
 MAX_JSON_BYTES = 64 * 2**10
-"""Of a body that is no upload."""
+"""Limit for a body that is no upload."""
 MAX_FILES_LISTED = 10_000
 MAX_BATCHES_LISTED = 100
 DEFAULT_BATCHES_LISTED = 20

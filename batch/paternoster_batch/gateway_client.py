@@ -17,7 +17,7 @@ from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
 MAX_ANSWER_BYTES = 8 * 2**20
-"""Of an answer to a line, or to a question for a model."""
+"""Limit for an answer to a line, or to a question for a model."""
 CONNECT_SECONDS = 5
 SEEDED = frozenset({"/v1/chat/completions", "/v1/completions"})
 """Endpoints whose bodies have ``seed``."""

@@ -49,7 +49,7 @@ class InputFile:
     model: str = ""
     lines: list[LineSpan] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
-    """As the ``errors.data`` of a batch."""
+    """Errors for the ``errors.data`` of a batch."""
     _custom_ids: set[bytes] = field(default_factory=set)
     _first_with_model: int = 0
 

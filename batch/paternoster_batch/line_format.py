@@ -16,7 +16,7 @@ UNANSWERED = {
 
 
 def line_digest(batch: str, number: int) -> bytes:
-    """Of line ``number`` of a batch, the same at every attempt: 32 bytes."""
+    """Digest of line ``number`` of a batch, the same at every attempt: 32 bytes."""
     return sha256(f"{batch}/{number}".encode()).digest()
 
 

@@ -32,7 +32,7 @@ LINES_AT_ONCE = 256
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
 MIN_FREE_BYTES = 64 * 2**20
-"""Of the volume; with less, no line is sent, since its answer could not be kept."""
+"""Free space of the volume below which no line is sent, since its answer could not be kept."""
 
 
 class ClaimLost(Exception):

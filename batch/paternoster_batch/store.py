@@ -273,7 +273,7 @@ class Store:
     def list_files(
         self, owner: str, *, purpose: str | None = None, after: str | None = None, limit: int, newest_first: bool = True
     ) -> list[FileRow]:
-        """Those behind the file ``after``; raises ``KeyError`` where the owner has no such file."""
+        """Files behind the file ``after``; raises ``KeyError`` where the owner has no such file."""
         where, values = ("owner = ?", [owner]) if purpose is None else ("owner = ? AND purpose = ?", [owner, purpose])
         rows = self._select_page("files", _FILE_COLUMNS, where, values, owner, after, limit, newest_first)
         return [FileRow(*row) for row in rows]

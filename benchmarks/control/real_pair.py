@@ -59,7 +59,7 @@ class Turn:
     first_token_p50: float
     tokens_per_second: float
     tokens_per_processor_second: float
-    """Of the engines' processor time: other work on the machine moves it less."""
+    """Tokens by the engines' processor time: other work on the machine moves it less."""
     preempted: float
     """Share of the requests that finished."""
     computed_twice: float
@@ -191,7 +191,7 @@ def order_turns(caps: Sequence[str], rounds: int) -> list[str]:
 
 
 def ratios(turns: Sequence[Turn]) -> dict[str, dict[str, float]]:
-    """Of each fixed cap: Auto over it, as the median over the rounds, each of which is compared with itself."""
+    """Ratio of Auto to each fixed cap, the median over the rounds, each of which is compared with itself."""
     rounds = list(zip(*(chosen for chosen in by_cap(turns).values()), strict=True))
     found = {}
     for place, cap in enumerate(by_cap(turns)):
@@ -218,11 +218,11 @@ class Replicas:
 
     blind_seconds: float
     failed_reads: int
-    """Of ``/stats``."""
+    """Reads of ``/stats`` that failed."""
     before: tuple[int, ...]
     """Each number of replicas that was wanted until the blackout, in order, as the fleet learns what it serves."""
     wanted: tuple[int, ...]
-    """Those from its begin on, or from that of the same minute without one."""
+    """Numbers from its begin on, or from that of the same minute without one."""
     decisions: tuple[str, ...]
     """Changes, all loops."""
     requests: int

@@ -42,7 +42,7 @@ def draw_adapter(config: ModelConfig, rank: int, dtype: torch.dtype, device: tor
 
 
 def make_steps(step: HostStep, adapters: Sequence[LoraMatrices], distinct: Sequence[int]) -> dict[str, HostStep]:
-    """By name: ``step`` without adapters, and with each number of distinct ones, as many neighbours with each."""
+    """Steps by name: ``step`` alone, and with each number of distinct adapters, as many neighbours with each."""
     rows, made = len(step.token_ids), {"none": step}
     for count in distinct:
         starts = [rows * number // count for number in range(count + 1)]

@@ -25,7 +25,7 @@ from paternoster_traces.workload import Limits
 
 
 class ComparedRouting(PrefixRouting):
-    """As Paternoster's, with the share by which each expected time to a first byte was wrong."""
+    """Paternoster's routing, with the share by which each expected time to a first byte was wrong."""
 
     def __init__(self) -> None:
         super().__init__()

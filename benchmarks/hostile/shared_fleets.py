@@ -60,7 +60,7 @@ class Fleet:
 @dataclass
 class SharedFleets:
     engines: dict[str, Server]
-    """By served model."""
+    """Engines by served model."""
     gateways: list[Server]
     folder: Path
     """The servers' files."""

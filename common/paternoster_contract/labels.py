@@ -8,7 +8,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 OBJECTS = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 """The path of the list of LLMDeployments, as an API server has it."""
 PODS = "/api/v1/pods"
-"""The same of the list of pods."""
+"""Path of the list of pods."""
 
 NAME = "app.kubernetes.io/name"
 INSTANCE = "app.kubernetes.io/instance"
@@ -44,7 +44,7 @@ UPSTREAM_MODEL = "paternoster.dev/upstream-model"
 
 DEFAULT_ENGINE_IMAGE = "paternoster-engine:0.2.0"
 DEFAULT_FETCH_IMAGE = "paternoster-operator:0.2.0"
-"""Of the init container that fetches a model: the operator's, which has no torch."""
+"""Image of the init container that fetches a model: the operator's, which has no torch."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation of a pod: of those that may go, the one that costs least goes (Kubernetes' ReplicaSet controller)."""
 

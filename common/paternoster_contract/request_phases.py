@@ -34,7 +34,7 @@ class WaitReason(StrEnum):
 
 
 class RequestPhases(NamedTuple):
-    """Of one request at one engine; of several sequences, the longest of each."""
+    """Phases of one request at one engine; of several sequences, the longest of each."""
 
     queue_seconds: float
     waited_for: WaitReason

@@ -47,7 +47,7 @@ class Address:
     file: str | None = None
     """The one file that is wanted, as the source names it."""
     sha256: str | None = None
-    """Of that file, in lower case."""
+    """Digest of that file, in lower case."""
 
     @property
     def name(self) -> str:

@@ -23,7 +23,7 @@ class ImageAddress:
     """An image and where in it the model is."""
 
     reference: str
-    """As a container's image is named."""
+    """Reference that names a container's image."""
     path: str
     """Folder or .gguf file in the image, without a slash at its ends; empty where models usually are."""
 

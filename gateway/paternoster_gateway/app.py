@@ -83,7 +83,7 @@ class Gateway:
     def __init__(
         self, routes: str, engine_key: Path | None, last_routes: Path | None, shutdown: Shutdown, comment_seconds: float
     ) -> None:
-        """As :func:`create_app` describes."""
+        """Make the parts; arguments are those of :func:`create_app`."""
         self._shutdown = shutdown
         self._comment_seconds = comment_seconds
         self._known_parties, self._turns = KnownParties(), StartTurns()
@@ -301,7 +301,7 @@ def describe_model(table: RoutingTable, model: str, key_digest: str) -> dict[str
 
 
 def share_models(table: RoutingTable, models: Sequence[str]) -> tuple[list[str], int]:
-    """Those of ``models`` that one list has room for, shared out by namespace, and how many are left out.
+    """Models that one list has room for, shared out by namespace, and how many are left out.
 
     A namespace has first what was made first.
     """

@@ -25,7 +25,7 @@ class SentKeys:
         self._roots = roots
         self._purpose = purpose
         self._accepted_roots: dict[str, str] = {}
-        """By URL of a peer: the root whose key it accepted last, where that is not the first root."""
+        """Root whose key a peer accepted last, where that is not the first root, by URL."""
 
     async def send(self, send: Send, url: str, subject: str = "") -> aiohttp.ClientResponse:
         """Return the answer to ``send``, which gets the headers with the key for ``subject``.

@@ -24,7 +24,7 @@ class LoraMatrix:
 
 
 class LoraMatrices:
-    """Those of one adapter, for each matrix of a model that may have one: contiguous, of one dtype and device."""
+    """Matrices of one adapter, for each matrix of a model that may have one: contiguous, of one dtype and device."""
 
     def __init__(self, matrices: Sequence[LoraMatrix | None]) -> None:
         """None for a matrix that stays as it is."""

@@ -76,7 +76,7 @@ INVARIANT_MODULES: dict[str, dict[str, str]] = {
     },
     "cuda": {"paged_attention": "invariant.one_pass"},
 }
-"""By device, where operations are that depend on nothing but a row's own numbers; the others are so as they are."""
+"""Modules by device, where operations depend on nothing but a row's own numbers; the others do so as they are."""
 
 
 def pick_kernel(op: str, device: torch.device) -> Op:
@@ -92,7 +92,7 @@ def pick_kernel(op: str, device: torch.device) -> Op:
 
 
 def pick_invariant(op: str, device: torch.device) -> Op:
-    """As :func:`pick_kernel`, of implementations in which no row depends on what else is in the batch."""
+    """Pick an implementation in which no row depends on what else is in the batch."""
     module = INVARIANT_MODULES.get(device.type, {}).get(op)
     if module is None:
         return pick_kernel(op, device)

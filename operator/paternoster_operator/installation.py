@@ -60,7 +60,7 @@ class Installations:
         self._clock = clock
         self._wall = wall
         self._claims: dict[str, _Claim] = {}
-        """Of others, by the uid of the LLMDeployment."""
+        """Claims of others, by the uid of the LLMDeployment."""
         self._reported: dict[str, str] = {}
         """Installations that were reported as the owner, by the uid of the LLMDeployment."""
         self._marked: dict[str, float] = {}

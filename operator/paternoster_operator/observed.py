@@ -43,7 +43,7 @@ class DeploymentView:
 
     @property
     def placement(self) -> Placement:
-        """Of these pods."""
+        """Placement of these pods."""
         return read_placement(self.template)
 
     @property
@@ -58,7 +58,7 @@ class DeploymentView:
 
     @property
     def settled(self) -> bool:
-        """As many pods as wanted, all of the latest template and available."""
+        """Whether there are as many pods as wanted, all of the latest template and available."""
         return not self.unseen and self.updated == self.spec_replicas == self.replicas == self.available
 
 
@@ -137,12 +137,12 @@ class Observed:
 
     @property
     def adapters(self) -> dict[str, EngineAdapter]:
-        """Of the engine in each pod, by its name: during a rollout from one engine to another there are both."""
+        """Adapter of the engine in each pod, by its name: a rollout from one engine to another has both."""
         adapters = TARGET_ADAPTERS if self.is_target else ADAPTERS
         return {pod.name: adapters[pod.engine_type] for pod in self.pods}
 
     def with_applied(self, deployment: Mapping[str, Any] | None, foreign_fields: Iterable[str]) -> "Observed":
-        """The same pods below the Deployment as it is now, where it was sent."""
+        """Copy with the Deployment as it is now, where it was sent."""
         view = self.deployment if deployment is None else _read_deployment(deployment)
         return replace(self, deployment=view, foreign_fields=tuple(filter(None, foreign_fields)))
 
@@ -157,7 +157,7 @@ class Observed:
 
     @property
     def starting(self) -> tuple[PodView, ...]:
-        """Those of :attr:`pending` of the latest template: a rollout keeps older ones until newer ones serve.
+        """Pods of :attr:`pending` of the latest template: a rollout keeps older ones until newer ones serve.
 
         The latest is the youngest pod's, also after a way back to an older one.
         """

@@ -37,7 +37,7 @@ OPEN = frozenset({paths.ROUTES, paths.SHARD_ROUTES, paths.OPERATOR_HEALTH, paths
 ASKS_FOR_KEY = {"WWW-Authenticate": "Bearer"}
 
 PIECE_BYTES = 64 * 1024
-"""Of the routing table, each of which is sent once the one before it is nearly read."""
+"""Bytes of a piece of the routing table, each of which is sent once the one before it is nearly read."""
 
 
 class LocalObjects(Protocol):

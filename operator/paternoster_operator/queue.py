@@ -75,7 +75,7 @@ class WorkQueue(Generic[K]):
         self._requested_at: dict[K, float] = {}
         """Since when a key is to be seen as soon as possible."""
         self._heap: list[tuple[float, int, K]] = []
-        """Those that are not due yet. Here and in the next two, an entry whose time is not that in ``_due`` is void."""
+        """Keys that are not due yet. Here and in the next two, an entry whose time is not that in ``_due`` is void."""
         self._requested: RoundRobin[K] = RoundRobin()
         self._overdue: RoundRobin[K] = RoundRobin()
         self._order = itertools.count()

@@ -144,7 +144,7 @@ class Operator:
 
     @property
     def has_routes(self) -> bool:
-        """The same of all shards' rows."""
+        """Whether all shards' rows are there."""
         return self.has_own_routes and self.shard_tables.are_read
 
     async def follow_names(self) -> None:

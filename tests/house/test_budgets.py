@@ -130,7 +130,7 @@ def read_git(*words: str, check: bool = True) -> str:
 
 
 def test_a_commit_that_raises_a_budget_says_why() -> None:
-    """Of the last commits, those that were made where this test was."""
+    """The last commits are read, those that were made where this test was."""
     file, test = (str(path.relative_to(ROOT)) for path in (BUDGETS, Path(__file__)))
     for commit in read_git("log", "--max-count=20", "--no-merges", "--format=%H", "--", file).split():
         parents = read_git("log", "--max-count=1", "--format=%P", commit).split()

@@ -24,7 +24,7 @@ PARSERS = {
     "read_samples", "FetchStatus.read",
 }  # fmt: skip
 METHODS = {"model_validate_json", "iter_chunked", "iter_any", "json", "readline"}
-"""Of any object."""
+"""Methods of any object."""
 PLACES = {
     "api/manifest.py: _read_documents": "the user's own file",
     "api/pod/fields.py: _read_types": "a file of this package",

@@ -17,19 +17,19 @@ REMOVED_FLAGS: Mapping[str, str] = {
     "user_token_burst": "was renamed: use --tenant-token-burst",
     "user_weights": "was renamed: use --tenant-weights",
 }
-"""By the name of the setting: what to do instead."""
+"""Successor of each removed flag, by the name of the setting."""
 
 
 REMOVED_ORDERS: Mapping[str, str] = {"deadline": "fcfs"}
-"""By the value of ``order``; a request's ``deadline_ms`` holds in every order."""
+"""Successors of values of ``order``; a request's ``deadline_ms`` holds in every order."""
 REMOVED_ADMISSIONS: Mapping[str, str] = {"full-reserve": "no-evict"}
-"""By the value of ``admission``; both never preempt, and ``no-evict`` admits more at once."""
+"""Successors of values of ``admission``; both never preempt, and ``no-evict`` admits more at once."""
 REMOVED_PREEMPTIONS: Mapping[str, str] = {"auto": "swap"}
-"""By the value of ``preemption``."""
+"""Successors of values of ``preemption``."""
 
 
 def refuse_removed(successors: Mapping[str, str]) -> BeforeValidator:
-    """Of the values that a setting had: what to use instead of each that it has no more."""
+    """Refuse values that a setting had: the error names what to use instead of each."""
 
     def check_value(value: object) -> object:
         if isinstance(value, str) and value in successors:

@@ -14,7 +14,7 @@ class RequestAdapter(Protocol):
 
     @property
     def digest(self) -> bytes:
-        """The same for adapters that add the same."""
+        """Digest that is equal for adapters that add the same."""
         ...
 
 
@@ -40,10 +40,10 @@ class RequestSpec:
     cache_scope: bytes = b""
     """Prefix-cache blocks are found by requests of the same scope alone; empty, or a digest of 16 bytes."""
     adapter: RequestAdapter | None = None
-    """Of all its rows, with its digest in ``cache_scope``; None for the model as it is."""
+    """Adapter of all its rows, with its digest in ``cache_scope``; None for the model as it is."""
     deadline: float | None = None
     """Time after which the request is no longer worth a prefill."""
     text_pieces: Sequence[TextPiece] = ()
-    """Of the text that the prompt was made from, in order; empty where none are reported for it."""
+    """Pieces of the text that the prompt was made from, in order; empty where none are reported for it."""
     second_text: int | None = None
     """Index of the token at which the second of two compared texts begins; None for one text."""

@@ -73,11 +73,11 @@ class ParallelHostKVCache:
         self._workers = workers
 
     def save(self, copies: Sequence[BlockCopy]) -> None:
-        """As :meth:`HostKVCache.save`, on every rank."""
+        """Save blocks on every rank, see :meth:`HostKVCache.save`."""
         self._workers.broadcast(SaveBlocks(copies))
         self._own.save(copies)
 
     def load(self, copies: Sequence[BlockCopy]) -> None:
-        """As :meth:`HostKVCache.load`, on every rank."""
+        """Load blocks on every rank, see :meth:`HostKVCache.load`."""
         self._workers.broadcast(LoadBlocks(copies))
         self._own.load(copies)

@@ -40,12 +40,12 @@ class HostStep:
     sample_rows: list[int]
     """Tokens whose logits are wanted."""
     ragged: Sequence[RaggedBatch]
-    """The same sequences in the blocks of each group of layers."""
+    """Sequences in the blocks of each group of layers."""
     adapters: Sequence[tuple[LoraMatrices | None, int]] = ()
-    """Of tokens one after another, whose adapter and how many there are; empty where none has an adapter."""
+    """Adapter and number of tokens one after another; empty where none has an adapter."""
 
     def on_device(self, cache: torch.Tensor, plan_attention: Plan | None = None) -> StepInput:
-        """As tensors on the device of ``cache``, any layer's KV cache.
+        """Copy to tensors on the device of ``cache``, any layer's KV cache.
 
         ``plan_attention``: the model's own; what :func:`pick_kernel` gives when not given.
         """

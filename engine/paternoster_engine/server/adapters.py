@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Open = Callable[[Path, int], "OpenAdapter"]
-"""Of a path and the bytes that its matrices may take."""
+"""Opens a path, for a number of bytes that its matrices may take."""
 
 MOST_ADAPTERS = 10_000
 """That have a name."""
@@ -48,7 +48,7 @@ class NamedAdapter:
     created: int
     """When it was loaded, in seconds since 1970."""
     found: "LoraAdapter | None" = field(default=None, compare=False, repr=False)
-    """Of a request that is on its way: what it holds, should the name get another one meanwhile."""
+    """Adapter that a request on its way holds, should the name get another one meanwhile."""
 
     def mark_fingerprint(self, fingerprint: str) -> str:
         """``fingerprint`` of the model, with this adapter."""
@@ -65,16 +65,16 @@ class AdapterStore:
         self._model_names = frozenset(model_names)
         self._named: dict[str, NamedAdapter] = {}
         self._recent: dict[bytes, LoraAdapter] = {}
-        """By digest, the one that was asked for longest ago first."""
+        """Adapters by digest, the one that was asked for longest ago first."""
         self._alive: weakref.WeakValueDictionary[bytes, LoraAdapter] = weakref.WeakValueDictionary()
-        """Those in memory, with those that only requests hold."""
+        """Adapters in memory, with those that only requests hold."""
         self._promised = 0
         """Bytes of adapters that are being read."""
         self._loading: dict[bytes, asyncio.Task[LoraAdapter]] = {}
         self._loads = asyncio.Lock()
         self._freed = asyncio.Event()
         self.counts: Counter[str] = Counter()
-        """Of ``loads``, ``evictions``, and ``waits`` of requests for an adapter that was not in memory."""
+        """Numbers of ``loads``, ``evictions``, and ``waits`` of requests for an adapter that was not in memory."""
 
     @property
     def named(self) -> list[NamedAdapter]:
@@ -82,7 +82,7 @@ class AdapterStore:
 
     @property
     def resident_bytes(self) -> int:
-        """Of adapters in memory."""
+        """Bytes of adapters in memory."""
         return sum(adapter.nbytes for adapter in list(self._alive.values()))
 
     @property
@@ -234,7 +234,7 @@ class AdapterStore:
         return self.resident_bytes + self._promised + nbytes <= self.max_bytes
 
     def _mark_used(self, adapter: "LoraAdapter") -> None:
-        """As the one asked for last."""
+        """Mark the adapter that was asked for last."""
         self._recent.pop(adapter.digest, None)
         self._recent[adapter.digest] = adapter
 

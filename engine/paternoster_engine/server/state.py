@@ -40,13 +40,13 @@ class ServedModel:
     aliases: tuple[str, ...] = ()
     """Names beside ``name`` that clients may use; answers and metrics have ``name``."""
     fingerprint: str = ""
-    """The same for engines of one version, model and way to compute."""
+    """Fingerprint that engines of one version, model and way to compute have in common."""
     pooling: Pooling | None = None
     """How a model that embeds makes vectors; None for one that generates."""
     sampling_defaults: SamplingDefaults = NO_DEFAULTS
     """For requests that leave them out."""
     start_seconds: Mapping[StartPart, float] = field(default_factory=dict)
-    """Of each part of the start."""
+    """Seconds of each part of the start."""
     text_chains: TextChainFeed | None = None
     """Which text is cached, for gateways; None where no gateway may read it."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)

@@ -17,7 +17,7 @@ MAX_CONTINUATIONS = 16
 """Replicas in turn that go on with one stream, or one whole answer, and send nothing of it."""
 
 MAX_PHASES_BYTES = 256
-"""Of the frame that has them."""
+"""Limit for the frame that has them."""
 _END = b"\n\n"
 _LINE_START = len(COMMENT)
 _NUMERICS = re.compile(r"[!-~]{1,64}")

@@ -80,7 +80,7 @@ class Router:
         return self.balancer.route_hand_over(request, row, self.clock())
 
     def list_fallbacks(self, request: RoutedRequest, admission: ClientAdmission) -> list[Replica]:
-        """As :meth:`Balancer.list_fallbacks`; raises what ``admission`` raises."""
+        """List fallbacks, see :meth:`Balancer.list_fallbacks`; raises what ``admission`` raises."""
         row = admission.route(self.balancer.table, self._calendar())
         return self.balancer.list_fallbacks(request, row, self.clock())
 

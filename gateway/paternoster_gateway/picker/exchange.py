@@ -29,14 +29,14 @@ SUBSET = "x-gateway-destination-endpoint-subset"
 LOAD_BALANCER, SUBSET_HINT = "envoy.lb", "envoy.lb.subset_hint"
 """Namespaces of metadata."""
 ATTRIBUTES = "envoy.filters.http.ext_proc"
-"""Of requests and answers, where Envoy is configured to send them."""
+"""Attributes of requests and answers, where Envoy is configured to send them."""
 SOURCE_ADDRESS, UPSTREAM_ADDRESS, CODE_DETAILS = "source.address", "upstream.address", "response.code_details"
 VIA_UPSTREAM = "via_upstream"
 """Code details of an answer that a replica gave, and not Envoy itself."""
 MAX_HEADERS = 100
-"""Of a request, pseudo-headers included."""
+"""Limit for a request, pseudo-headers included."""
 MAX_CHUNK_BYTES = 62_000
-"""Of a body in one message: Envoy refuses more than 64 KiB."""
+"""Bytes of a body in one message: Envoy refuses more than 64 KiB."""
 
 _FULL_DUPLEX = ProcessingMode.FULL_DUPLEX_STREAMED
 
@@ -120,7 +120,7 @@ class Exchange:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Those of the request, as :attr:`WholeRequest.headers`; empty where they break a limit."""
+        """Headers of the request, as :attr:`WholeRequest.headers`; empty where they break a limit."""
         return self._headers
 
     @property

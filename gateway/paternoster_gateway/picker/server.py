@@ -35,7 +35,7 @@ from paternoster_http.request_line import CanonicalRequestLine
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 LIVENESS, READINESS = "liveness", "readiness"
 MAX_MESSAGE_BYTES = 2**21
-"""Of one message of Envoy's: a piece of a body is 64 KiB at most, and headers are 1 MiB at most."""
+"""Limit for one message of Envoy's: a piece of a body is 64 KiB at most, and headers are 1 MiB at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,15 @@ from paternoster_gateway.routing.decisions import Result
 from paternoster_http.errors.refusal import Refusal
 
 MAX_PROGRESS_BYTES = 16 * MAX_JOURNAL_BYTES
-"""Of a journal before a whole answer: engines end theirs at one, those of an earlier release with the answer."""
+"""Limit for a journal before a whole answer: engines end theirs at one, earlier releases with the answer."""
 MAX_HEAD_BYTES = 2**16
-"""Of the line with status and headers of the answer."""
+"""Limit for the line with status and headers of the answer."""
 REFUSALS = frozenset({502, 503, 504})
 """Statuses after which one other replica gets the request; 429 concerns the client, which gets it."""
 COUNTED_HEAD = 2048
 """Bytes of an answer's status and headers from which on they are counted, :data:`HEAD_COPIES` times."""
 HEAD_COPIES = 4
-"""As aiohttp and the answer to the client keep them."""
+"""Copies of the head that aiohttp and the answer to the client keep."""
 _HEAD = b"\n{"
 """The end of a line, and how the head begins: no line of a journal does so."""
 

@@ -22,7 +22,7 @@ from paternoster_gateway.routing.decisions import RoutedRequest
 
 MOST_RECORDS = 4096
 MAX_RECORD_BYTES = 4096
-"""Of one document: with the number of records, 16 MiB at most."""
+"""Limit for one document: with the number of records, 16 MiB at most."""
 MOST_ATTEMPTS = 6
 """Attempts, and waits, of a call that are kept: the first and the last ones."""
 MOST_NAMED = 4
@@ -35,9 +35,9 @@ Document = dict[str, Any]
 @dataclass(slots=True)
 class _Row:
     document: bytes
-    """By marshal, which takes a tenth of the time of JSON: few records are ever read."""
+    """Document in marshal, which takes a tenth of the time of JSON: few records are ever read."""
     digest: int | None
-    """Of the text that was sent, up to its last whole piece."""
+    """Digest of the text that was sent, up to its last whole piece."""
     replica: str
     ended: float
 
@@ -48,10 +48,10 @@ class CallRecords:
     def __init__(self, capacity: int = MOST_RECORDS) -> None:
         self._places: SharedPlaces[tuple[str, str]] = SharedPlaces(capacity)
         self._rows: dict[tuple[str, str], _Row] = {}
-        """By party and id, since clients choose ids."""
+        """Rows by party and id, since clients choose ids."""
         self._by_digest: dict[int, tuple[str, str]] = {}
         self.at_replica: dict[str, Counter[str]] = {}
-        """By URL: the calls of each tenant that have not ended."""
+        """Calls of each tenant that have not ended, by URL."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -257,7 +257,7 @@ def _describe_phases(phases: RequestPhases) -> Document:
 
 
 def _encode_bounded(document: Document) -> bytes:
-    """Of one that is too long, the parts that there may be many of are left out first."""
+    """Encode a document; of one that is too long, the parts that there may be many of are left out first."""
     for left_out in ((), ("nearest",), ("ahead_by_tenant",)):
         for attempt in document["attempts"]:
             for name in left_out:

@@ -20,7 +20,7 @@ class Result(Enum):
     REFUSED = "refused"
     """The replica answered at once that it does not serve this request."""
     FULL = "full"
-    """As ``REFUSED``; its queue is full, so other requests go elsewhere for a moment."""
+    """Like ``REFUSED``, but its queue is full, so other requests go elsewhere for a moment."""
     NOT_SERVING = "not serving"
     """The replica is loading or draining."""
     NOT_THE_ENGINE = "not the engine"
@@ -111,14 +111,14 @@ class Turn:
     priority: int = 0
     """Class; lower is sent first."""
     weight: float = 1.0
-    """Of its sender's share."""
+    """Weight of its sender's share."""
     size: int = 0
     """Bytes of its body, by which its sender is charged until an engine reports tokens."""
     deadline_seconds: float | None = None
     """After its arrival, when an answer is of no use any more where nothing of it has come."""
 
     def deadline_at(self, now: float) -> float | None:
-        """Of a request that arrives ``now``."""
+        """Deadline of a request that arrives ``now``."""
         return None if self.deadline_seconds is None else now + self.deadline_seconds
 
 
@@ -135,7 +135,7 @@ class RoutedRequest:
     """The tenant or address that its share of the held requests is counted for."""
     budget: RetryBudget
     arrival: int = 0
-    """Of two requests the one with the lower number came first."""
+    """Number that orders requests: the lower one came first."""
     turn: Turn = field(default_factory=Turn)
     deadline: float | None = None
     """When an answer is of no use any more, where nothing of it has come."""
@@ -158,7 +158,7 @@ class RoutedRequest:
     pick: Pick | None = None
     """Why it was sent where it was last; None where it was sent by load alone."""
     sent: dict[str, SentRequest] = field(default_factory=dict)
-    """By URL: what was sent by its chain and waits for its first byte."""
+    """What was sent by its chain and waits for its first byte, by URL."""
     subset: Collection[str] | None = None
     """Addresses of the replicas that it may be sent to, such as ``10.0.0.7:8000``; None: each of its fleet."""
     rejection: Reject | None = None

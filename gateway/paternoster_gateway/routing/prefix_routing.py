@@ -62,7 +62,7 @@ class Pick:
     """Expected to be added to the times to first bytes, its own and those of requests behind it."""
     candidates: int
     costs: Sequence[tuple[str, float]] = ()
-    """The same seconds of every candidate, by its URL."""
+    """Seconds of every candidate, by its URL."""
 
 
 @dataclass(slots=True)

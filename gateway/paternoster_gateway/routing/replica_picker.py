@@ -30,7 +30,7 @@ class ReplicaPicker:
         self.in_flight: Counter[str] = Counter()
         """Places that are used, by replica URL."""
         self._ready: dict[str, ReadyReplicas] = {}
-        """By model, of the row that was routed by last."""
+        """Ready replicas by model, of the row that was routed by last."""
         self._turn = 0
 
     def retain_only(self, models: Collection[str]) -> None:
@@ -76,7 +76,7 @@ class ReplicaPicker:
     def pick_preferred(
         self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float, spare: int = 0
     ) -> Replica | None:
-        """As :meth:`pick`; a replica that refused no request as full a moment ago, where there is one."""
+        """Pick a replica that refused no request as full a moment ago, where there is one."""
         full = self.states.find_full(now)
         other = self.pick(request, ready, {*avoid, *full}, now, spare) if full else None
         return other or self.pick(request, ready, avoid, now, spare)

@@ -20,7 +20,7 @@ from paternoster_kernels.scaled_cache import is_scaled
 
 BF16 = torch.bfloat16
 GATES = {"silu": Gate.SILU, "gelu": Gate.GELU}
-"""Of MLPs, by the names of their activations."""
+"""Gates of MLPs, by the names of their activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class LayerWeights:
 
     attention_norm: torch.Tensor | None = None
     query_norm: torch.Tensor | None = None
-    """Of each head, ``[head_dim]``, or of all of them together; so ``key_norm``."""
+    """Norm of each head, ``[head_dim]``, or of all of them together; so ``key_norm``."""
     key_norm: torch.Tensor | None = None
     sinks: torch.Tensor | None = None
     attention_post_norm: torch.Tensor | None = None
@@ -80,12 +80,12 @@ class LayerShape:
     activation: str
     """One of :data:`GATES`."""
     eps: float
-    """Of norms."""
+    """Epsilon of norms."""
     scale: float
-    """Of attention's scores."""
+    """Scale of attention's scores."""
     softcap: float | None
     residual_scale: float
-    """Of what attention and MLP add."""
+    """Scale of what attention and MLP add."""
 
 
 VECTORS = (
@@ -145,7 +145,7 @@ class DecoderLayers:
     """The layers of one model; keeps working memory for the largest pass it has seen."""
 
     def __init__(self, layers: Sequence[LayerWeights], shape: LayerShape) -> None:
-        """Of layers that :meth:`supports_layers` accepts."""
+        """Keep layers that :meth:`supports_layers` accepts."""
         self._weights = layers
         (hidden, intermediate), norm = layers[0].down.sizes, layers[0].query_norm
         self._shape = _Shape(

@@ -12,7 +12,7 @@ WIDTH = 16
 
 
 class Gate(IntEnum):
-    """As ``native/gate.h`` numbers them."""
+    """Gates as ``native/gate.h`` numbers them."""
 
     NONE = 0
     SILU = 1
@@ -24,7 +24,7 @@ def _is_supported(x: torch.Tensor, width: int) -> bool:
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None) -> torch.Tensor:
-    """As the reference: norm of ``x [rows, n]``, or of ``residual + x``, which is then also left in ``residual``."""
+    """RMS norm of ``x [rows, n]``, or of ``residual + x``, which is then also left in ``residual``."""
     rows, n = x.shape
     if not _is_supported(x, n) or weight.dtype != x.dtype or not (residual is None or _is_supported(residual, n)):
         return reference.rms_norm(x, weight, eps, residual)
@@ -37,7 +37,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As the reference: ``silu(gate) * up`` for ``gate_up [rows, 2 * n]``, gate first; returns ``[rows, n]``."""
+    """``silu(gate) * up`` for ``gate_up [rows, 2 * n]``, gate first; returns ``[rows, n]``."""
     return (
         _apply_gate(gate_up, Gate.SILU)
         if _is_supported(gate_up, gate_up.shape[1] // 2)
@@ -46,7 +46,7 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def gelu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As the reference: ``gelu(gate) * up``, in its tanh form."""
+    """``gelu(gate) * up``, in its tanh form."""
     return (
         _apply_gate(gate_up, Gate.GELU)
         if _is_supported(gate_up, gate_up.shape[1] // 2)
@@ -64,7 +64,7 @@ def _apply_gate(gate_up: torch.Tensor, gate: Gate) -> torch.Tensor:
 def head_norm(
     qkv: torch.Tensor, query_weight: torch.Tensor, key_weight: torch.Tensor, kv_heads: int, eps: float
 ) -> None:
-    """As the reference, in place."""
+    """RMS norm of each head in place, as in the reference."""
     rows, width = qkv.shape
     head_dim = len(query_weight)
     if not _is_supported(qkv, head_dim) or query_weight.dtype != qkv.dtype or key_weight.dtype != qkv.dtype:
@@ -79,7 +79,7 @@ def head_norm(
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:
-    """As the reference: ``[rows]`` int64 for ``logits [rows, vocab]``, the first of equals."""
+    """Greatest logit of each row: ``[rows]`` int64 for ``logits [rows, vocab]``, the first of equals."""
     rows, vocab = logits.shape
     if not _is_supported(logits, vocab):
         return reference.argmax(logits)

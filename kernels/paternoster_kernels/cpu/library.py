@@ -106,7 +106,7 @@ def compile_library(folder: Path, instructions: InstructionSet) -> Path:
 
 
 def library_name(instructions: InstructionSet) -> str:
-    """Of the file; another for other sources."""
+    """Name of the library's file; another for other sources."""
     digest = hashlib.sha256(" ".join((*FLAGS, *instructions.flags)).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.read_bytes())

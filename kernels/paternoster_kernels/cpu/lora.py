@@ -11,7 +11,7 @@ from paternoster_kernels.lora_batch import LoraBatch
 
 
 class NativeLoraBatch(Structure):
-    """As ``native/operations.h`` has it."""
+    """Batch as ``native/operations.h`` has it."""
 
     _fields_ = [("table", c_void_p), ("starts", c_void_p), ("segments", c_int64)]
 
@@ -22,7 +22,7 @@ class NativeLoraBatch(Structure):
 
 
 def add_lora(out: torch.Tensor, x: torch.Tensor, batch: LoraBatch, first: int, widths: Sequence[int]) -> None:
-    """As the reference; bfloat16 and float32."""
+    """Add the products of adapters, as in the reference; bfloat16 and float32."""
     if x.dtype not in (torch.bfloat16, torch.float32) or out.dtype != x.dtype or not out.is_contiguous():
         reference.add_lora(out, x, batch, first, widths)
         return

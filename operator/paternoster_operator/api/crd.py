@@ -46,7 +46,7 @@ _KEYWORDS = frozenset(
         "uniqueItems",
     ]
 )
-"""Those of a CRD's schemas that types may need; an API server refuses a CRD with any other."""
+"""Keywords of a CRD's schemas that types may need; an API server refuses a CRD with any other."""
 FILE_NAME = f"{labels.GROUP}_{labels.PLURAL}.yaml"
 
 

@@ -16,7 +16,7 @@ REMOVED_VALUES: Mapping[Path, Mapping[str, str]] = {
     ("spec", "engine", "order"): REMOVED_ORDERS,
     ("spec", "engine", "scheduling", "admission"): REMOVED_ADMISSIONS,
 }
-"""By path: the values that a schema of this version once allowed, and what takes the place of each."""
+"""Values that a schema of this version once allowed, and what takes the place of each, by path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ REMOVED_FIELDS: Mapping[Path, RemovedField] = {
         "preemptions count once five requests have ended, and by more than chance", 5
     ),
 }
-"""By path: what takes the place of each."""
+"""Removed fields by path, with what takes the place of each."""
 
 
 def with_successors(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:

@@ -286,7 +286,7 @@ class LLMDeployment(BaseModel):
     metadata: Metadata
     spec: LLMDeploymentSpec
     status: dict[str, Any] = Field(default_factory=dict)
-    """As last written; read by the status builder alone."""
+    """Status that was last written; read by the status builder alone."""
     removed_fields: tuple[str, ...] = Field(default=(), max_length=0, exclude=True)
     """Fields and values of a stored resource that its schema no longer has, in words; a manifest has none."""
 

@@ -45,7 +45,7 @@ class Autoscaler:
     """What each loop remembers; empty before the first decision."""
     models: Models = field(init=False)
     signals: Signals = field(default_factory=Signals)
-    """Those of the last observation."""
+    """Signals of the last observation."""
     windows: SignalWindows = field(init=False)
     _observation: Observation | None = None
 

@@ -87,7 +87,7 @@ class ControlLoop(Protocol):
 
     @property
     def name(self) -> str:
-        """As in decisions, events and metrics: ``LiveCap``."""
+        """Name in decisions, events and metrics: ``LiveCap``."""
         ...
 
     @property

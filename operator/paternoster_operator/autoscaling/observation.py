@@ -21,7 +21,7 @@ class Observation:
     draining: Collection[str]
     """Pods that finish what they have and end."""
     engines: Mapping[str, EngineStats]
-    """By pod: the reports of those that answered and were believed."""
+    """Reports of pods that answered and were believed, by pod."""
     held: int = 0
     """Requests that gateways hold for want of a replica."""
     in_flight: int = 0
@@ -37,7 +37,7 @@ class Observation:
     refused_reports: tuple[str, ...] = ()
     """Reports of engines that were not believed, by pod, with the reason."""
     failed_calls: Mapping[str, str] = field(default_factory=dict)
-    """By pod: the call for want of which there is no report, with its URL and what came of it."""
+    """Call for want of which there is no report, with its URL and what came of it, by pod."""
 
     @property
     def num_replicas(self) -> int:

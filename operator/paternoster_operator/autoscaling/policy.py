@@ -114,6 +114,6 @@ class ScalingPolicy:
 
     @property
     def itl_seconds(self) -> float | None:
-        """The same of the time between two tokens."""
+        """Objective of the time between two tokens."""
         limit = self.spec.slo.itl_p95_milliseconds
         return None if limit is None else limit / 1000

@@ -24,7 +24,7 @@ class Tuning:
     half_life_seconds: float = 600.0
     """Age at which an observation counts half: longer than a burst, shorter than a change of the time of day."""
     recent_half_life_seconds: float = 40.0
-    """The same for the traffic of the last minute, which shows that heavier requests no longer come."""
+    """Half-life for the traffic of the last minute, which shows that heavier requests no longer come."""
     lighter_factor: float = 1.5
     """How many times less work requests must take in the last minute for what was before to be forgotten: far more
     than a minute of chance."""

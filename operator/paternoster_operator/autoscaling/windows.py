@@ -38,7 +38,7 @@ _STEPS = slice(len(_COUNTERS), len(_COUNTERS) + STEP_SUMS)
 _NO_SUMS = (0.0,) * STEP_SUMS
 
 Totals = tuple[float, ...]
-"""Of an engine the counters, then the sums over steps; of a gateway the requests that came to it."""
+"""Counters of an engine, then the sums over steps; of a gateway the requests that came to it."""
 _NOTHING: Totals = (0.0,) * _STEPS.stop
 Sample = TypeVar("Sample")
 

@@ -53,7 +53,7 @@ class Shard:
 
     @cached_property
     def buckets(self) -> frozenset[int]:
-        """Those that it is to have."""
+        """Buckets that it is to have."""
         return frozenset(b for b, shard in enumerate(assign_buckets(self.count)) if shard == self.number)
 
     @property

@@ -77,7 +77,7 @@ class Cache(Protocol):
 
     @property
     def children(self) -> Mapping[str, Seen]:
-        """By kind."""
+        """Children by kind."""
         ...
 
     @property

@@ -35,7 +35,7 @@ class Installation:
     engine_image: str = labels.DEFAULT_ENGINE_IMAGE
     """Where the resource names none."""
     fetch_image: str = labels.DEFAULT_FETCH_IMAGE
-    """Of the init container that fetches a model."""
+    """Image of the init container that fetches a model."""
     behind_gateway: bool = False
     """Engines answer only to the gateway's key."""
     vllm_metrics: bool = False

@@ -20,7 +20,7 @@ PLUGIN_SIZE = "8Mi"
 
 
 def foreign_annotations(runtime: Runtime, model: str) -> dict[str, str]:
-    """By which the operator talks to a pod after the manifest has changed; ``model`` is its address for the engine."""
+    """Annotations by which the operator calls a pod after the manifest has changed; ``model``: its address there."""
     annotations = {labels.ENGINE_TYPE: str(runtime.type)}
     if runtime.upstream_model is not None:
         annotations[labels.UPSTREAM_MODEL] = runtime.upstream_model.replace(f"$({MODEL_ENV})", model_path(model))

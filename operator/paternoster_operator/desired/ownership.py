@@ -9,7 +9,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 @dataclass(frozen=True, slots=True)
 class ChildNames:
-    """By which a fleet's children are found; made once for all of them."""
+    """Names by which a fleet's children are found; made once for all of them."""
 
     name: str
     namespace: str

@@ -19,4 +19,4 @@ class PodParts:
     init_containers: Sequence[dict[str, Any]] = ()
     volumes: Sequence[dict[str, Any]] = ()
     mounts: Sequence[dict[str, Any]] = ()
-    """Of the engine's container."""
+    """Mounts of the engine's container."""

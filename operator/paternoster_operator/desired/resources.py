@@ -65,7 +65,7 @@ def build_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
 
 
 def build_fetch_resources(spec: LLMDeploymentSpec, engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the container that fetches the model: those of the ``engine`` less its devices, and room for the model.
+    """Resources of the container that fetches the model: the ``engine``'s less its devices, and room for the model.
 
     A pod asks for the larger of the two, as they run one after the other: so this costs nothing, meets every quota that
     the engine meets, and keeps the pod's class of service.

@@ -34,10 +34,10 @@ class LocalCluster:
         self._on_change = on_change
         self._resources: dict[Key, Object] = {}
         self._children: dict[tuple[str, Key], Object] = {}
-        """By kind and the child's own name."""
+        """Children by kind and the child's own name."""
         self._running: dict[Key, LocalDeployment] = {}
         self._secrets: dict[Key, dict[str, str]] = {}
-        """Those that no LLMDeployment owns."""
+        """Secrets that no LLMDeployment owns."""
         self._mounted = MountedSecrets(self._find_secret, private)
         self._ports = PortPool()
         self._leaving: dict[Key, dict[LocalDeployment, asyncio.Task[None]]] = {}
@@ -225,7 +225,7 @@ def _find_owner(child: Mapping[str, Any]) -> _Owner:
 
 
 def _child_key(key: Key) -> Key:
-    """Of the Deployment of an LLMDeployment, and of most of its other children."""
+    """Key of the Deployment of an LLMDeployment, and of most of its other children."""
     return Key(key.namespace, child_name(key.name))
 
 

@@ -92,7 +92,7 @@ class Directory:
         self._parsed.pop(key, None)
 
     def get_resource(self, key: Key) -> LLMDeployment | None:
-        """As it was last usable: a broken edit takes no route away."""
+        """Resource in its last usable form: a broken edit takes no route away."""
         document = self._cluster.get(key)
         if document is None:
             self._parsed.pop(key, None)

@@ -19,7 +19,7 @@ from paternoster_operator.names.served_names import Claim, Ownership, assign_nam
 from paternoster_operator.settings import Names
 
 FIELD = "names.json"
-"""Of the ConfigMap that has the record."""
+"""Field of the ConfigMap that has the record."""
 MAX_RECORD_BYTES = 900_000
 """A ConfigMap holds 1 MiB."""
 RESERVED_SECONDS = 86_400

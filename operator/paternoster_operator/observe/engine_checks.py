@@ -53,7 +53,7 @@ class EngineChecks:
     """Checks of one fleet's pods."""
 
     _checks: dict[str, _Check] = field(default_factory=dict)
-    """By the pod's name."""
+    """Checks by the pod's name."""
 
     async def find_faults(
         self, observed: Observed, resource: LLMDeployment, ask_engine: AskEngine, find_keys: FindKeys, clock: float

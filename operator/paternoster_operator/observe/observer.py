@@ -27,7 +27,7 @@ from paternoster_operator.report.startup import StartupTimes
 from paternoster_operator.scrape import Scraper, count_routing, held_by_fleet, idle_by_fleet, requests_by_gateway
 
 _OTHER_CHILDREN = ("Service", "PodDisruptionBudget", "NetworkPolicy")
-"""Those that a watch reports beside the Deployment."""
+"""Children that a watch reports beside the Deployment."""
 NO_CALLS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -22,7 +22,7 @@ MAX_CLAIMS = 2
 MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 4.0, 60.0
 """Bounds of the time between two lists for one pod."""
 INTERVAL_SHARE = 0.25
-"""The same time, as a share of the time since the first list."""
+"""Interval as a share of the time since the first list."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class EventReader:
     """Lists the events about the pods of one fleet."""
 
     _polled: dict[str, _Polled] = field(default_factory=dict)
-    """By the pod's name."""
+    """Polled pods by name."""
     _refusal: str = ""
     """Error of the last list; empty after a success."""
 

@@ -17,7 +17,7 @@ class ServedPods:
     _steady_ends: dict[str, int] = field(default_factory=dict)
     """Its ends as of its last run of :data:`STEADY_SECONDS`, or else as of when it served first, by the pod's name."""
     _served_ends: dict[str, int] = field(default_factory=dict)
-    """The same as of the last run in which it served."""
+    """Ends as of the last run in which it served."""
 
     def recall_pods(self, observed: Observed) -> PodFields:
         """What is remembered of the pods of ``observed``, by their name."""

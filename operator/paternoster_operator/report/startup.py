@@ -8,7 +8,7 @@ from paternoster_contract.stats import EngineStats, StartPart
 from paternoster_operator.pods.view import PodView
 
 WEIGHT = 0.3
-"""Of the latest start in the average: a new image or node counts after a few."""
+"""Weight of the latest start in the average: a new image or node counts after a few."""
 
 
 @dataclass(slots=True)
@@ -21,14 +21,14 @@ class StartupTimes:
     starts: int = 0
     """How many were seen."""
     parts: Mapping[str, int] | None = None
-    """Of the latest start, as in the status; None where its engine did not report them."""
+    """Parts of the latest start, as in the status; None where its engine did not report them."""
     _seen_pods: frozenset[str] | None = None
     """Pods of the last reconcile; None before the first, when earlier starts are unknown."""
     _starting: set[str] = field(default_factory=set)
 
     @classmethod
     def from_status(cls, status: Mapping[str, Any]) -> "StartupTimes":
-        """As last written into a status, so that a restarted operator need not learn again."""
+        """Read times last written into a status, so that a restarted operator need not learn again."""
         startup = status.get("startup", {})
         last, average = startup.get("lastSeconds"), startup.get("averageSeconds")
         return cls(last, average, startup.get("observedStarts", 0), startup.get("lastParts"))
@@ -52,7 +52,7 @@ class StartupTimes:
         return self.to_document()
 
     def to_document(self) -> dict[str, Any] | None:
-        """As in the status; None before the first start."""
+        """Write the times for the status; None before the first start."""
         if self.last is None or self.average is None:
             return None
         document: dict[str, Any] = {

@@ -35,7 +35,7 @@ _PRICES = (
     "perKvTokenSeconds",
     "perPrefillPairSeconds",
 )
-"""Of :data:`paternoster_operator.autoscaling.step_model.Cost`, as a hardware profile names them."""
+"""Prices of :data:`paternoster_operator.autoscaling.step_model.Cost`, as a hardware profile names them."""
 _COUNTS = ("finishedRequests", "preemptedRequests")
 """They grow with the window at every look; what they say of the load is in their ratio."""
 _DIGITS = Decimal("0.0001")
@@ -196,7 +196,7 @@ def _replica_model(steps: StepModel, engines: EngineFacts) -> dict[str, Any] | N
 
 
 def compute_economics(spec: LLMDeploymentSpec, observed: Observed, load: Mapping[str, Any]) -> dict[str, Any] | None:
-    """As in the status; None without ``spec.cost``.
+    """Economics for the status; None without ``spec.cost``.
 
     Allocation is what counts: a GPU costs from the moment a pod holds it, also while the pod loads or drains. ``load``
     is that of the status, so that both are written together.

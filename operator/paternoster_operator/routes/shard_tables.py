@@ -32,7 +32,7 @@ class _ShardTable:
 
     etag: str = ""
     rows: dict[bytes, PublishedRow] = field(default_factory=dict)
-    """By their lines."""
+    """Rows by their lines."""
     unread: Sequence[UnreadRow] = ()
     is_read: bool = False
     fault: str = ""

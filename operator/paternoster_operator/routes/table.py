@@ -58,7 +58,7 @@ class RoutesTable:
         self._faults: dict[Key, str] = {}
         self._building: asyncio.Future[PublishedTable] | None = None
         self.left_out: Mapping[Key, int] = {}
-        """Of the table that was built last."""
+        """Fleets left out of the table that was built last."""
 
     async def build(self) -> PublishedTable:
         """The table now; what is wrong with one fleet leaves out its row alone."""

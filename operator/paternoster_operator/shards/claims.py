@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 from paternoster_operator.cluster.buckets import MAX_SHARDS, NUM_BUCKETS
 
 FIELD = "shards.json"
-"""Of the ConfigMap that has the record."""
+"""Field of the ConfigMap that has the record."""
 
 
 class Holding(BaseModel, frozen=True):

@@ -73,11 +73,11 @@ class FleetOwnership:
         """In which the record was read."""
         self._has_all = False
         self._tokens: dict[int, int] = {}
-        """Of the buckets that it reconciles."""
+        """Tokens of the buckets that it reconciles."""
         self._whole: dict[Key, int] = {}
         """Tokens of the fleets whose children it has seen."""
         self._held: Collection[int] = ()
-        """Those that the record had for its shard when it was last read."""
+        """Buckets that the record had for its shard when it was last read."""
         self._leaving: set[int] = set()
         """Buckets of these for which it does nothing any more."""
         self._begun = False

@@ -15,7 +15,7 @@ _SUMMARY = (
 )  # fmt: skip
 
 _PARTS = {"download": "download", "imports": "imports", "load": "load", "warmUp": "warm-up"}
-"""Of a start, in its order."""
+"""Parts of a start, in its order."""
 Status = Mapping[str, Any]
 
 
@@ -28,7 +28,7 @@ def summarize_status(document: Mapping[str, Any], *, last: int) -> dict[str, Any
 
 
 def explain_status(document: Mapping[str, Any], *, last: int) -> list[str]:
-    """The same for a reader, in lines."""
+    """Explain a status to a reader, in lines."""
     metadata, status = document["metadata"], document.get("status", {})
     lines = [f"{metadata.get('namespace', 'default')}/{metadata['name']}"]
     if not status.get("conditions"):

@@ -61,7 +61,7 @@ class Snapshot:
         )
 
     def to_document(self, decisions: Iterable[LoopDecision]) -> dict[str, Any]:
-        """As JSON, with the decisions made since the last one."""
+        """Write JSON, with the decisions made since the last one."""
         return {**asdict(self), "decisions": [decision.to_document() for decision in decisions]}
 
 

@@ -96,7 +96,7 @@ def adapters(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path
 
 @pytest.fixture(scope="module")
 def expected(llama: Path, adapters: list[Path]) -> list[list[int]]:
-    """Of one prompt, by each adapter, and of another."""
+    """Tokens of one prompt by each adapter, and of another."""
     return [_merged_tokens(llama, adapters[i % 3], draw_prompt(30, 5 + i // 3), 12) for i in range(6)]
 
 

@@ -68,7 +68,7 @@ ALTERNATING = {("assistant first", False), ("assistant first", True)}
 REFUSED: Mapping[str, set[tuple[str, bool]]] = dict.fromkeys(
     ("gemma-2", "gemma-3", "llama-2", "mistral-7b-v0.3", "mistral-small-3"), ALTERNATING
 )
-"""By template: conversations, without and with tools, of which no form is shown; all others are served."""
+"""Conversations, without and with tools, of which no form is shown, by template; all others are served."""
 
 
 def _texts(value: Any) -> Iterator[str]:

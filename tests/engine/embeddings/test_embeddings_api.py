@@ -179,7 +179,7 @@ async def test_dimensions_that_a_model_names(serve):
 
 
 async def test_texts_are_made_lower_case_where_the_model_says_so(serve, minilm):
-    """As sentence-transformers does: before the tokenizer, and the prompt with the text."""
+    """sentence-transformers does so: before the tokenizer, and the prompt with the text."""
     _, tokenizer, _ = minilm()
     read = []
 

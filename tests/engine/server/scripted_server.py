@@ -54,7 +54,7 @@ class ScriptedRunner(SynchronousRunner):
         self.poison: int | None = None
         """Requests with this token in prompt or answer are corrupted."""
         self.prompt: Sequence[int] = ()
-        """Of the request that was computed last."""
+        """Prompt of the request that was computed last."""
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
@@ -115,7 +115,7 @@ class Server:
     client: httpx.AsyncClient
     admin: httpx.AsyncClient
     app: FastAPI
-    """Of the API, for a port of a test's own."""
+    """Application of the API, for a port of a test's own."""
 
     async def submitted_at_once(self, *calls: Coroutine[Any, Any, httpx.Response]) -> list[httpx.Response]:
         """Answers to calls after the first, all of which come while the first one's step is under way."""

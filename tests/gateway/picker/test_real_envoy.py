@@ -24,7 +24,7 @@ from paternoster_contract.routing import ModelRoute, Replica
 pytestmark = pytest.mark.slow
 
 PIECES = 12
-"""Of a stream, a moment between two."""
+"""Pieces of a stream, a moment between two."""
 Start = Callable[..., Awaitable[Envoy]]
 
 
@@ -204,7 +204,7 @@ async def test_bodies_of_megabytes_come_whole(
 async def test_answers_that_envoy_streams_to_the_picker_come_whole(
     tmp_path: Path, engines: list[FakeEngine], client: aiohttp.ClientSession
 ) -> None:
-    """As gateways configure it that stream answers in full duplex, too."""
+    """Gateways that stream answers in full duplex, too, are configured so."""
     async with before(tmp_path, engines, response_body_mode="FULL_DUPLEX_STREAMED") as envoy:
         assert await asyncio.gather(*(read_stream(client, envoy) for _ in range(4))) == [(PIECES, True)] * 4
         assert (await post(client, envoy))[0] == 200

@@ -167,7 +167,7 @@ def make_table(random: Random, **fields: Any) -> RoutingTable:
 
 @pytest.mark.parametrize("bound", [None, 3])
 async def test_thousands_of_requests_go_where_the_gateway_sends_them(bound: int | None) -> None:
-    """By text and by load: ten conversations, answers in any order, tables that change, full queues."""
+    """Ten conversations go by text and by load, with answers in any order, tables that change, and full queues."""
     random, clock = Random(5), Clock()
     drivers = GatewayDriver(clock), PickerDriver(clock)
     gateway, picker = drivers

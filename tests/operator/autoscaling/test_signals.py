@@ -256,7 +256,7 @@ def test_preemption_rate_where_more_are_preempted_than_finish() -> None:
 
 
 NOT_REPORTED = (Unreported.KV_BLOCKS, Unreported.PREEMPTIONS, Unreported.REQUESTS)
-"""Of what an engine may not report."""
+"""Numbers that an engine may not report."""
 
 
 def test_the_live_cap_needs_preemptions() -> None:

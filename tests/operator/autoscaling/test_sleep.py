@@ -94,7 +94,7 @@ def test_silence_is_no_idleness() -> None:
 
 
 def test_gateways_know_of_requests_that_the_operator_never_saw() -> None:
-    """Of a fleet whose operator starts now, and whose engine is as new."""
+    """The operator of this fleet starts now, and its engine is as new."""
     fleet, fresh = autoscaler(), Requests()
     assert decide_replicas(fleet, 1000.0, fresh.stats(1000.0), idle_seconds=IDLE - 1.0) == 1
     assert decide_replicas(fleet, 1001.0, fresh.stats(1001.0), idle_seconds=None) == 0, (
@@ -135,7 +135,7 @@ def test_held_requests_keep_it_awake(held: int) -> None:
 
 
 def test_an_engine_that_tells_no_idleness_is_known_by_its_counters() -> None:
-    """Of an earlier release; a request that came and ended between two looks counts at the second."""
+    """An earlier release is such; a request that came and ended between two looks counts at the second."""
     fleet, served = autoscaler(), Requests(((1, 3), (11, 12)))
     for now in (0.0, 5.0, 10.0, 15.0, 54.0):
         assert decide_replicas(fleet, now, served.stats(now, tells_idle=False)) == 1

@@ -103,7 +103,7 @@ def test_an_origin_that_is_none_is_named(call_paternoster: Any, tmp_path: Path, 
 
 
 def test_pages_of_allowed_origins_may_call(up: Any, small: Any) -> None:
-    """As a browser does: it sends a preflight, and reads the answer only where that allows it."""
+    """A browser sends a preflight, and reads the answer only where that allows it."""
     before = int(time.time()) - 1
     fleet = up(small(replicas=0), "--allowed-origins", "http://localhost:3000")
     preflight_headers = {

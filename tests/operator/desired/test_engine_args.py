@@ -62,7 +62,7 @@ ENGINE: dict[str, tuple[dict[str, Any], Any]] = {
     "tenant_token_burst": ({"tenants": {"tokenBurst": 80}}, 80),
     "tenant_weights": ({"tenants": {"weights": [{"name": "a", "percent": 50}]}}, {"a": 0.5}),
 }
-"""By setting: what of ``spec.engine`` says it, and what the engine gets."""
+"""Field of ``spec.engine`` for each setting, and what the engine gets."""
 ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
     "model": ({"model": {"source": "file:///m"}}, "file:///m"),
     "served_model_name": (
@@ -82,7 +82,7 @@ ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
     "threads": ({"resources": {"limits": {"cpu": "2500m"}}}, 3),
     "drain_timeout": ({"drain": {"timeoutSeconds": 9}}, 9),
 }
-"""The same, of the rest of ``spec``."""
+"""Field of the rest of ``spec`` for each setting."""
 SET_BY_MANIFEST = ELSEWHERE | {name: ({"engine": engine}, value) for name, (engine, value) in ENGINE.items()}
 
 

@@ -161,7 +161,7 @@ PEERS = Peers("system", {"app": "operator"}, {"app": "gateway"}, {"monitoring": 
 
 
 def admitted_ports(fleet: LLMDeployment, peers: Peers) -> dict[str, list[str]]:
-    """By whom the policy admits."""
+    """Ports that the policy admits, by peer."""
     return {
         tuple(selector["matchLabels"].values())[-1]: [port["port"] for port in rule["ports"]]
         for rule in build_network_policy(fleet.spec, ChildNames.from_resource(fleet), peers)["spec"]["ingress"]

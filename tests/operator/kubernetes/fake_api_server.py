@@ -31,7 +31,7 @@ class Fault:
 
     answer: int | str
     plural: str = ""
-    """Of the requests that meet it; all where this is empty."""
+    """Plural of the requests that meet it; all where this is empty."""
     namespace: str = ""
 
     def meets(self, path: str) -> bool:
@@ -67,7 +67,7 @@ class FakeApiServer:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
-        """By plural, namespace and name."""
+        """Objects by plural, namespace and name."""
         self.fault: Fault | None = None
         self.refused: Counter[str] = Counter()
         """Requests that met a fault, by path."""

@@ -69,7 +69,7 @@ def test_a_name_is_reserved_for_a_day() -> None:
 
 
 def test_ten_thousand_fleets_of_one_namespace_leave_the_others_their_names() -> None:
-    """Those that others have, and those that they claim later; what is beyond the share is no one's."""
+    """Others keep the names that they have, and those that they claim later; what is beyond the share is no one's."""
     hostile = {Key("hostile", f"h{i}"): (f"h{i}", *(f"{i}-{j}-" + "x" * 400 for j in range(16))) for i in range(1000)}
     others = {Key(f"team-{i}", "m"): (f"model-{i}",) for i in range(50)}
     record = update(NameRecord(), {**hostile, Key("team-0", "m"): ("model-0",)})

@@ -64,7 +64,7 @@ async def test_a_namespace_that_ends_is_no_fault_of_its_fleet(
 
 
 async def test_objects_of_another_owner_are_named_at_once(world: World, document: Any) -> None:
-    """As after ``kubectl delete --cascade=orphan``, when the same manifest is applied again."""
+    """They stay after ``kubectl delete --cascade=orphan``, when the same manifest is applied again."""
     world.cluster.resource = document()
     for kind in ("Secret", "Service", "Deployment"):
         found = f"{kind} lifts/ride, controlled by nothing,"

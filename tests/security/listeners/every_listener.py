@@ -74,7 +74,7 @@ class Commands:
         self._folder = folder
         self.listeners: dict[str, Listener] = {}
         self.grpc_ports: set[int] = set()
-        """Of the picker, which Envoy and kubelets call; :mod:`tests.gateway.picker` is about them."""
+        """Ports of the picker, which Envoy and kubelets call; :mod:`tests.gateway.picker` is about them."""
         self.processes: dict[str, psutil.Process] = {}
         self.api_key = ""
         """Key of the engines that :meth:`start_up` starts."""

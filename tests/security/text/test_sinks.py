@@ -130,7 +130,7 @@ def raise_uncaught(text: str) -> None:
 
 
 def show_records(console: QuotingConsole, text: str) -> None:
-    """As the log of ``paternoster up`` passes through its console."""
+    """The log of ``paternoster up`` passes through its console so."""
     handler = RichHandler(console=console, show_path=False, show_time=False)
     handler.setFormatter(logs.TextFormatter("%(message)s"))
     log = logging.Logger("up")

@@ -101,7 +101,7 @@ class AdmissionPreemption:
         self._shares = TenantShares(config.tenant_weights, queue) if config.order == "fair-share" else None
 
     def find_underserved(self, requests: Iterable[Request], running: Sequence[Request]) -> Iterator[Request]:
-        """Those of ``requests`` whose tenants have fewer slots than another one, where slots are shared by tenant."""
+        """Requests whose tenants have fewer slots than another one, where slots are shared by tenant."""
         return iter(()) if self._shares is None else self._shares.find_underserved(requests, running)
 
     def find_victims(
@@ -112,7 +112,7 @@ class AdmissionPreemption:
         missing: int,
         eligible: Sequence[Request],
     ) -> list[Request]:
-        """Those of ``eligible`` to preempt so that ``request``, sharing the blocks ``prefix``, can run instead.
+        """Find running requests to preempt so that ``request``, sharing the blocks ``prefix``, can run instead.
 
         The least important first, of equals those with the least computed; empty when it outranks too few. With fair
         shares those of tenants that hold more. ``missing``: slots under the live cap that they must leave besides the

@@ -12,9 +12,9 @@ from paternoster_engine.model.fields import Fields, shorten_value
 
 CONFIG_FILE = "adapter_config.json"
 LARGEST_RANK = 512
-"""As vLLM's largest ``--max-lora-rank``."""
+"""Largest rank, as vLLM's largest ``--max-lora-rank``."""
 MOST_NAMES = 10_000
-"""Of modules in a list, or of patterns."""
+"""Limit for modules in a list, and for patterns."""
 MOST_PATTERNS, MOST_EXPRESSIONS = 4096, 16
 """With a rank or a scale of their own, and those that are not plain names; each is compared with every module."""
 LARGEST_ALPHA = 2.0**20
@@ -48,7 +48,7 @@ class AdapterConfig:
     alpha: float
     rank_stabilized: bool
     ranks: Mapping[str, int]
-    """By pattern of modules; as ``alphas``."""
+    """Ranks by pattern of modules; as ``alphas``."""
     alphas: Mapping[str, float]
     targets: Callable[[str], bool]
     """Whether a module, by its name in the model, is to have an adapter."""

@@ -39,7 +39,7 @@ class LoraAdapter:
     """A low-rank adapter, ready for one model."""
 
     digest: bytes
-    """Of all tensors and scales, 16 bytes: adapters of one digest add the same."""
+    """Digest of all tensors and scales, 16 bytes: adapters of one digest add the same."""
     matrices: LoraMatrices
 
     @property
@@ -54,7 +54,7 @@ class ModulePlace:
     number: int
     """In :class:`LoraMatrices`."""
     first: int
-    """Of the module's outputs."""
+    """First of the module's outputs."""
     outputs: int
 
 
@@ -90,7 +90,7 @@ class OpenAdapter:
     """Files whose fields, names and shapes are right, before one number is read."""
 
     nbytes: int
-    """Of its matrices, once they are read."""
+    """Bytes of its matrices, once they are read."""
     read: Callable[[], LoraAdapter]
     """Raises :class:`ModelError` for numbers that are none."""
 

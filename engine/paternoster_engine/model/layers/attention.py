@@ -25,7 +25,7 @@ class Attention:
         self.rotary = rotary
         """The table of its embedding, None for none."""
         self.scale = config.head_dim**-0.5 if block.attention_scale is None else block.attention_scale
-        """Of scores."""
+        """Scale of scores."""
         # Named only where they are, as not every implementation has them.
         self.options: dict[str, Any] = {}
         """Window, cap and sinks, those that there are."""
@@ -36,7 +36,7 @@ class Attention:
         if block.sinks:
             self.options["sinks"] = parts.load_weight(prefix + "sinks")
         self.norms: tuple[torch.Tensor, ...] = ()
-        """Of queries and of keys, where there are any."""
+        """Norms of queries and of keys, where there are any."""
         if block.head_norm != "none":
             self.norms = parts.load_weight(prefix + "q_norm"), parts.load_weight(prefix + "k_norm")
         self._head_norm = parts.pick_operation("head_norm")
@@ -76,7 +76,7 @@ class Attention:
         return self._ranks.all_reduce(self.out(mixed.view(len(hidden), -1), adapters))
 
     def _attend_texts(self, heads: torch.Tensor, positions: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
-        """Of ``heads [tokens, all heads, head_dim]``, which are rotated in place."""
+        """Attend in ``heads [tokens, all heads, head_dim]``, which are rotated in place."""
         counts = self._config.num_heads, self._config.num_kv_heads
         if self.rotary is not None:
             rotate_heads(heads[:, : sum(counts)], positions, self.rotary)
@@ -84,7 +84,7 @@ class Attention:
         return attend_texts(queries, keys, values, lengths, self.scale, **self.options)
 
     def _norm_heads(self, qkv: torch.Tensor) -> None:
-        """Of queries and keys, in place."""
+        """Norm queries and keys in place."""
         config = self._config
         if config.block.head_norm == "each":
             self._head_norm(qkv, *self.norms, config.num_kv_heads, config.rms_norm_eps)

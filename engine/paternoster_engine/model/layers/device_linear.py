@@ -18,7 +18,7 @@ SCALES = {"Q4_0": torch.float16, "INT4_F16": torch.float16, "INT4_BF16": torch.b
 
 
 class DeviceLinear(Linear):
-    """As :class:`Linear`, by :func:`int4_matmul` or :func:`weight_only_matmul`."""
+    """Linear layer by :func:`int4_matmul` or :func:`weight_only_matmul`."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class Grouped:
         self._experts = torch.arange(len(prefixes) + 1, device=parts.device)
 
     def __call__(self, hidden: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        """As :class:`OneByOne`."""
+        """Run the experts, see :class:`OneByOne`."""
         tokens, active = chosen.shape
         by_expert, order = chosen.flatten().sort(stable=True)
         starts = torch.searchsorted(by_expert, self._experts, out_int32=True)

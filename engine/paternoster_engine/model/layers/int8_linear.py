@@ -10,7 +10,7 @@ from paternoster_kernels.reference.quantized_matmul import quantize_weight
 
 
 class Int8Linear(Linear):
-    """As :class:`Linear`, with one scale an output, made at loading, and one a row of ``x``, made in each call.
+    """Linear layer with one scale an output, made at loading, and one a row of ``x``, made in each call.
 
     Sums are exact in int32, so a row's result does not depend on the rows beside it.
     """

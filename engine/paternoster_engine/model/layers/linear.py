@@ -11,9 +11,9 @@ from paternoster_kernels import pick_kernel
 from paternoster_kernels.blocks import STRIP, Strips
 
 Gate = Callable[[torch.Tensor], torch.Tensor]
-"""Of ``[rows, 2 * n]``, gate first, ``[rows, n]``."""
+"""Activation of ``[rows, 2 * n]``, gate first, giving ``[rows, n]``."""
 NATIVE_ACTIVATIONS = ("silu", "gelu")
-"""Of gates that the native product does too."""
+"""Activations of gates that the native product does too."""
 
 
 class Linear:
@@ -38,7 +38,7 @@ class Linear:
         self._bias, self._gate = bias, gate
         self._ungated: Callable[..., torch.Tensor] | None = None
         self.weight: torch.Tensor | Strips = weight
-        """As it is multiplied with."""
+        """Weight in the form that it is multiplied in."""
         self._product: Callable[..., torch.Tensor] = functional.linear
         if weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
             gated = gate is not None and activation in NATIVE_ACTIVATIONS
@@ -75,7 +75,7 @@ class Linear:
         return product if self._gate is None else self._gate(product)
 
     def _multiply_ungated(self, x: torch.Tensor, multiply: Callable[..., torch.Tensor], lora: AddLora) -> torch.Tensor:
-        """By a weight whose strips of gate and up are in turns; the gate is the product's own."""
+        """Multiply by a weight whose strips of gate and up are in turns; the gate is the product's own."""
         product = multiply(x, self.weight).unflatten(1, (-1, 2, STRIP)).transpose(1, 2).flatten(1)
         if self.bias is not None:
             product.add_(self.bias)

@@ -10,7 +10,7 @@ from paternoster_kernels.blocks import Strips
 
 
 class StripLinear(Linear):
-    """As :class:`Linear` in bfloat16, with the same numbers to the last bit: blocks are made them in each product.
+    """Linear layer of blocks, to the last bit the bfloat16 one: numbers are made of them in each product.
 
     So a row's result does not depend on the rows beside it.
     """

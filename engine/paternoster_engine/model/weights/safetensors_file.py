@@ -37,7 +37,7 @@ class FileTensor:
 
     file: MappedFile
     kind: str
-    """As the file calls it."""
+    """Kind, in the file's own words."""
     shape: tuple[int, ...]
     start: int
     """Its first byte in the file."""

@@ -9,7 +9,7 @@ import torch
 from paternoster_kernels.blocks import BlockFormat
 
 PIECE_BYTES = 2**22
-"""Of float32 numbers that are read at once."""
+"""Bytes of float32 numbers that are read at once."""
 
 Cut = tuple[slice, ...]
 """A range of each dimension, the first one first; the whole of those that are absent."""
@@ -34,7 +34,7 @@ class InBlocks(LazyTensor, Protocol):
         ...
 
     def read_blocks(self, first: int, last: int) -> torch.Tensor:
-        """Of rows ``first`` to ``last``, uint8 ``[last - first, bytes of a row]``."""
+        """Read rows ``first`` to ``last``, uint8 ``[last - first, bytes of a row]``."""
         ...
 
 
@@ -52,7 +52,7 @@ class StoredRows:
         self.format = block_format(stored)
 
     def read_rows(self, first: int, last: int) -> torch.Tensor:
-        """Of :class:`paternoster_kernels.blocks.Rows`."""
+        """Read rows, see :class:`paternoster_kernels.blocks.Rows`."""
         if self.format is not None and isinstance(self._stored, InBlocks):
             return self._stored.read_blocks(first, last)
         return self._stored[(slice(first, last),)]
@@ -71,7 +71,7 @@ def read_into(out: torch.Tensor, stored: LazyTensor) -> None:
 
 
 def row_pieces(shape: Sequence[int]) -> Iterator[slice]:
-    """Of the rows of a tensor, as many at once as are :data:`PIECE_BYTES`."""
+    """Slices of a tensor's rows, as many at once as are :data:`PIECE_BYTES`."""
     rows = max(1, PIECE_BYTES // max(1, torch.float32.itemsize * math.prod(shape[1:])))
     return (slice(first, min(first + rows, shape[0])) for first in range(0, shape[0], rows))
 
@@ -97,7 +97,7 @@ class StackedTensors:
 
 
 class TensorSlice:
-    """Of the dimension ``dim``, ``length`` from ``first`` on; zeros beyond its end."""
+    """Slice of the dimension ``dim``, ``length`` from ``first`` on; zeros beyond its end."""
 
     def __init__(self, whole: LazyTensor, dim: int, first: int, length: int) -> None:
         self._whole, self._dim, self._first = whole, dim, first
@@ -122,7 +122,7 @@ class TensorSlice:
         return found if whole else None
 
     def read_blocks(self, first: int, last: int) -> torch.Tensor:
-        """Of :class:`InBlocks`; beyond the end of the whole they are zeros, which say zeros in every format."""
+        """Read rows, see :class:`InBlocks`; beyond the end of the whole they are zeros, in every format."""
         found = self.format
         assert found is not None
         assert isinstance(self._whole, InBlocks)

@@ -27,7 +27,7 @@ class Cut(NamedTuple):
     most: int | None = None
     """Tokens of all of it; None: what is too long is refused."""
     each: tuple[int | None, ...] = ()
-    """The same of each of its texts."""
+    """Counts of each of its texts."""
     keep_first: bool = False
     """Whether of two texts only the second is cut to ``most``."""
     after: str | None = None
@@ -40,7 +40,7 @@ class TextInput(NamedTuple):
 
 
 class _TextTokens(Protocol):
-    """Of one text; ``len`` without a list of them."""
+    """Tokens of one text; ``len`` without a list of them."""
 
     @property
     def ids(self) -> list[int]: ...

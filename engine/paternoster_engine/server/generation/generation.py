@@ -32,7 +32,7 @@ from paternoster_engine.server.text_chains.prompt_text import PromptText as Chai
 from paternoster_engine.server.text_chains.prompt_text import current_prompt_text
 
 TOKENS_PER_LINE = 64
-"""Of a journal before its answer: with 20 log probabilities each, a line has about 40 KiB."""
+"""Tokens of a line of a journal before its answer: with 20 log probabilities each, a line has about 40 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     reasoning_tokens: int = 0
-    """Of the completion's."""
+    """Tokens of reasoning among the completion's."""
     cached_tokens: int = 0
-    """Of the prompts' tokens, those that the prefix cache had when their request was first admitted."""
+    """Prompt tokens that the prefix cache had when their request was first admitted."""
 
 
 class AnsweredPrompt(NamedTuple):
@@ -52,7 +52,7 @@ class AnsweredPrompt(NamedTuple):
 
     token_ids: Sequence[int]
     logprobs: Sequence[TokenLogprobs]
-    """Of all its tokens but the first, if the call requests them; whole once its first sequence has ended."""
+    """Log probabilities of all its tokens but the first, if requested; whole once its first sequence has ended."""
 
 
 class Generation:
@@ -93,12 +93,12 @@ class Generation:
         self._new_parser = new_parser
         self._open = set(self._index)
         self._echoes: list[EchoedPrompt] = []
-        """Of each prompt, once it is queued."""
+        """Echo of each prompt, once it is queued."""
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
         has_text = choices == 1 and not echo and bool(requests[0].spec.text_pieces)
         self._text = current_prompt_text() if has_text else None
         self._events: list[Event] = []
-        """Of the first sequence's answer, where its text continues that of its prompt."""
+        """Events of the first sequence's answer, where its text continues that of its prompt."""
         self.journal = journal
         self._unanswered = decoder.unanswered
         self._is_stream = is_stream
@@ -107,7 +107,7 @@ class Generation:
         self._num_shown = [0] * len(requests)
         """Characters of each sequence that were passed on."""
         self._ends: dict[int, FinishReason] = {}
-        """Of each sequence that the scheduler ended."""
+        """End of each sequence that the scheduler ended."""
         self._replayed: list[tuple[int, SequenceDelta]] = []
         """Deltas that an engine before this one made."""
         self._later: dict[int, list[JournalEntry]] = {}
@@ -115,7 +115,7 @@ class Generation:
 
     @cached_property
     def _texts(self) -> list[SequenceText]:
-        """Of each sequence; made once outputs are read, so that a request is queued before anything of its answer."""
+        """Text of each sequence; made once outputs are read, so that a request is queued before its answer begins."""
         return [self._new_text(request) for request in self._requests]
 
     def _new_text(self, request: Request) -> SequenceText:
@@ -170,7 +170,7 @@ class Generation:
 
     @property
     def stop_strings(self) -> list[str | None]:
-        """Of each sequence, the stop string that ended it."""
+        """Stop string that ended each sequence."""
         return [text.stop_string for text in self._texts]
 
     async def start(self) -> None:
@@ -217,7 +217,7 @@ class Generation:
         return deltas
 
     async def _replay_later(self, outputs: Sequence[StepOutput]) -> list[tuple[int, SequenceDelta]]:
-        """The same of sequences whose prompts are computed now, with the first of ``outputs`` that has a token."""
+        """Replay sequences whose prompts are computed now, with the first of ``outputs`` that has a token."""
         computed = [self._index[output.request.request_id] for output in outputs if output.token is not None]
         return await self._replay_entries([entry for index in computed for entry in self._later.pop(index, ())])
 

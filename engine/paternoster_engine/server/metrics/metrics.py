@@ -209,7 +209,7 @@ def _adapter_values(adapters: AdapterStore | None) -> dict[str, Values]:
 
 
 def _lora_requests(loop: EngineLoop, adapters: AdapterStore | None) -> Values:
-    """As vLLM: how many adapters may be in memory, those of running and of waiting requests, and when that was."""
+    """Counts as vLLM has them: adapters that may be in memory, those of running and waiting requests, and when."""
     if adapters is None or not adapters.max_bytes:
         return {}
     scheduler = loop.engine.scheduler

@@ -153,7 +153,7 @@ def _check_shown(skeleton: Skeleton, found: TemplateFit, messages: Sequence[Chat
 
 
 def _check_texts(messages: Sequence[Mapping[str, Any]], prompt: str) -> None:
-    """The same of texts themselves, where a template refuses their skeleton.
+    """Check texts themselves, where a template refuses their skeleton.
 
     Of the assistant's a template may cut out what was thought.
     """

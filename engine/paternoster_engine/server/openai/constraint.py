@@ -34,7 +34,7 @@ _Calls = TypeVar("_Calls", bound=RequiredCalls | None)
 NewMatcher = Callable[[], Matcher]
 """Makes that of one sequence."""
 NO_LIMIT = -1
-"""Of ``thinking_token_budget``, as in vLLM."""
+"""Value of ``thinking_token_budget`` without a limit, as in vLLM."""
 MAX_PATH = 256
 """Characters of one keyword's path in a header: of a longer one the end is named."""
 

@@ -135,7 +135,7 @@ class ModelCard(BaseModel):
     owned_by: str = "paternoster"
     root: str
     parent: str | None = None
-    """Of an adapter, the model that it is for."""
+    """Model that an adapter is for."""
     max_model_len: int
     default_parameters: dict[str, float | int]
     """Sampling settings of requests that leave them out, beside the API's own; the name is OpenRouter's."""

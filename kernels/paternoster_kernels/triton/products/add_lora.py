@@ -10,7 +10,7 @@ from paternoster_kernels.triton.products.lora_shrink import lora_shrink
 
 
 def add_lora(out: torch.Tensor, x: torch.Tensor, batch: LoraBatch, first: int, widths: Sequence[int]) -> None:
-    """As the reference. A launch has one segment, as adapters of other ranks lie elsewhere."""
+    """Add the products of adapters. A launch has one segment, as adapters of other ranks lie elsewhere."""
     only = torch.zeros(1, dtype=torch.int32, device=x.device)
     for adapter, start, stop in zip(batch.adapters, batch.starts, batch.starts[1:], strict=False):
         if adapter is None:

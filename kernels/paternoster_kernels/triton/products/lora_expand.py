@@ -46,7 +46,7 @@ def lora_expand(
     adapters: torch.Tensor,
     out: torch.Tensor,
 ) -> None:
-    """As the reference; ``up`` is contiguous, ``out`` may have any row stride."""
+    """Multiply by ``up``, which is contiguous; ``out`` may have any row stride."""
     rows, rank = shrunk.shape
     outputs, segments = up.shape[1], len(adapters)
     lora_expand_kernel[(tile_count(rows, segments, ROWS), triton.cdiv(outputs, BLOCK_N))](

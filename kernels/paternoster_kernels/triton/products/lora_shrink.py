@@ -43,7 +43,7 @@ def lora_shrink_kernel(
 def lora_shrink(
     x: torch.Tensor, down: torch.Tensor, segment_starts: torch.Tensor, adapters: torch.Tensor
 ) -> torch.Tensor:
-    """As the reference; ``down`` has ``x``'s dtype and is contiguous."""
+    """Multiply by ``down``, which has ``x``'s dtype and is contiguous."""
     rows, inputs = x.shape
     rank, segments = down.shape[1], len(adapters)
     out = torch.empty(rows, rank, dtype=torch.float32, device=x.device)

@@ -36,7 +36,7 @@ class CapTrial:
     preempted: float = 0.0
     ended: float = 0.0
     step_seconds: float = 0.0
-    """Of all replicas."""
+    """Seconds of steps of all replicas."""
     repeated_seconds: float = 0.0
     """Part of :attr:`step_seconds` in which tokens were computed again."""
 

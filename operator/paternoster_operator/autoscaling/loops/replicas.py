@@ -115,7 +115,7 @@ class ReplicaLoop:
 def _move_within(
     bounds: Sequence[ReplicaBound], current: int, wanted: int, reason: Reason, explanation: str
 ) -> Outcome:
-    """As near to ``wanted`` as all bounds allow, and never away from it; what holds the rest is named."""
+    """Move as near to ``wanted`` as all bounds allow, and never away from it; what holds the rest is named."""
     sign = 1 if wanted > current else -1
     nearest = min(sign * wanted, *(sign * bound.replicas for bound in bounds))
     target = sign * max(nearest, sign * current)

@@ -75,7 +75,7 @@ STEPS: Mapping[str, str] = MappingProxyType({
     "ReducingOnPreemption": "give the engines more KV memory (engine.kvCacheMemory) where this lasts",
     "AtFloor": "give the engines more KV memory (engine.kvCacheMemory): fewer sequences do not help",
 })  # fmt: skip
-"""By reason of a condition that is not as it should be. Of others nothing is to be done."""
+"""Steps by reason of a condition that is not as it should be. Of others nothing is to be done."""
 
 
 def find_next_step(reason: str, message: str) -> str:

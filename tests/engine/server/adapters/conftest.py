@@ -58,7 +58,7 @@ class AdapterFiles:
 
     @property
     def nbytes(self) -> int:
-        """Of one."""
+        """Bytes of one."""
         return self.open(self.write(0), 2**30).nbytes
 
     def answer(self, seed: int | None, prompt: str) -> str:

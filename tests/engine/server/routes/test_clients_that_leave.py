@@ -24,7 +24,7 @@ TEXTS = BODIES | {
     "/tokenize": {"prompt": "leaves"},
     "/v1/messages/count_tokens": {"messages": CHAT["messages"]},
 }
-"""Of all that is read."""
+"""Bodies of all routes that read one."""
 
 
 async def test_grammars_that_nobody_waits_for_are_not_compiled(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
