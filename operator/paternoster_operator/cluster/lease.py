@@ -135,7 +135,8 @@ class _Lock(LeaseLock):
         try:
             done = await _in_time(request)
             if done:
-                self.terms += begun - self.renewed_at >= RENEW_SECONDS
+                # Until now the holder could not act, however early the request was begun.
+                self.terms += time.monotonic() - self.renewed_at >= RENEW_SECONDS
                 self.renewed_at = begun
             return done
         except _FAULTS as error:

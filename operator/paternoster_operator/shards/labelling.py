@@ -1,12 +1,15 @@
 """Give every object of a fleet the label by which its shard watches it."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from paternoster_operator.cluster.buckets import has_right_bucket
-from paternoster_operator.cluster.port import Key
+from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.queue import WorkQueue
+
+log = logging.getLogger(__name__)
 
 FLEETS_AT_ONCE = 8
 RETRY_SECONDS = 5.0
@@ -53,7 +56,13 @@ class BucketLabels:
         """Label all objects of the buckets' fleets, so that other shards see them."""
         keys = self._objects.list_in_buckets(buckets)
         for start in range(0, len(keys), FLEETS_AT_ONCE):
-            await asyncio.gather(*(self._label_fleet(key) for key in keys[start : start + FLEETS_AT_ONCE]))
+            labelling = (self._label_fleet(key) for key in keys[start : start + FLEETS_AT_ONCE])
+            for error in await asyncio.gather(*labelling, return_exceptions=True):
+                if isinstance(error, ClusterError):
+                    # The shard that sees unlabelled objects tries again; the other fleets of the bucket do not wait.
+                    log.warning("an object cannot be labelled with its bucket: %s", error)
+                elif isinstance(error, BaseException):
+                    raise error
 
     async def _label_if_allowed(self, key: Key) -> float | None:
         if self._may_label(key):

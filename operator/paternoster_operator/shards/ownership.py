@@ -147,7 +147,7 @@ class FleetOwnership:
         if term != self._term:
             self.clear()  # others may have acted in the gap
             self._term = term
-        found = await self._record.read_config_map(self._config_map)
+        found = await self._read_record()
         if not self._is_current():
             return
         if found is None:
@@ -169,6 +169,16 @@ class FleetOwnership:
         surplus = sorted(held.keys() - wanted)
         for start in range(0, len(surplus), BUCKETS_AT_ONCE):
             await self._give_away(surplus[start : start + BUCKETS_AT_ONCE])
+
+    async def _read_record(self) -> tuple[Mapping[str, str], str] | None:
+        """The record and its version; a single shard that may not read it has never had others."""
+        try:
+            return await self._record.read_config_map(self._config_map)
+        except ClusterError as error:
+            if error.retriable or self.shard.count > 1:
+                raise
+            log.info("shard %s: %s; so it reconciles all fleets", self.shard, error)
+            return None
 
     async def _begin_record(self) -> None:
         self._reconcile_only({})
