@@ -27,7 +27,7 @@ from paternoster_contract.access.keys import (
 )
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import DEBUG, REQUEST_ID
-from paternoster_contract.http.routes import FORWARDED, NUMBERS, PROBES
+from paternoster_contract.http.routes import FORWARDED, PROBES
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.shares.rows import Sized, rows_beyond_share
 from paternoster_contract.stats import FLEET, WAITING
@@ -41,7 +41,7 @@ from paternoster_gateway.errors import GatewayError, client_gone, unauthorized_e
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.process.access_log import AccessLog, Forwarded, forwarded
 from paternoster_gateway.process.drain import CloseDuringShutdown, Shutdown
-from paternoster_gateway.process.tls import PlainHttpForProbesOnly
+from paternoster_gateway.process.tls import PlainHttpForProbesOnly, is_for_monitoring
 from paternoster_gateway.proxy.answer import Answer
 from paternoster_gateway.proxy.body import read_call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
@@ -381,10 +381,6 @@ def _error_type(status: int) -> str:
     return {404: "NotFoundError", 405: "MethodNotAllowedError"}.get(status, HTTPStatus(status).phrase)
 
 
-def _is_for_monitoring(path: str) -> bool:
-    return path in NUMBERS or path.startswith(paths.DEBUG_REQUESTS)
-
-
 class StatsPort:
     """Middleware: serves statistics and records of calls on ``port`` alone, and nothing else but probes there.
 
@@ -400,7 +396,7 @@ class StatsPort:
         if (
             scope["type"] != "http"
             or scope["path"] in PROBES
-            or self._on_port(scope) == _is_for_monitoring(scope["path"])
+            or self._on_port(scope) == is_for_monitoring(scope["path"])
         ):
             await self._app(scope, receive, send)
             return

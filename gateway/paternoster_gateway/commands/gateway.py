@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stats-port",
         type=int,
         metavar="PORT",
-        help="port of /stats and /metrics, which then are on no other: they cover every model and client; 0 takes a "
-        "free one (default: they are answered where requests are)",
+        help="port of /stats, /metrics and /debug/requests, which then are on no other: they cover every model and "
+        "client; 0 takes a free one (default: they are answered where requests are)",
     )
     parser.add_argument(
         "--tls-cert",

@@ -12,14 +12,13 @@ from pathlib import Path
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from paternoster_contract.http import paths
 from paternoster_contract.http.routes import NUMBERS, PROBES
 from paternoster_gateway.errors import GatewayError
 
 log = logging.getLogger(__name__)
 
 REREAD_SECONDS = 5.0
-PLAIN_PATHS = PROBES | NUMBERS
-"""Paths that the plain port still answers: for the kubelet, the operator and Prometheus."""
 
 
 class Certificate:
@@ -78,14 +77,24 @@ class Certificate:
         connection.context = self._current
 
 
+def is_for_monitoring(path: str) -> bool:
+    """Whether the path has statistics or records of calls, for the operator, Prometheus and ``explain --request``."""
+    return path in NUMBERS or path == paths.DEBUG_REQUESTS or path.startswith(f"{paths.DEBUG_REQUESTS}/")
+
+
 class PlainHttpForProbesOnly:
-    """Middleware: without TLS it answers only :data:`PLAIN_PATHS`, so that no prompt is sent in the clear."""
+    """Middleware: without TLS it answers only probes and monitoring, so that no prompt is sent in the clear."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["scheme"] == "https" or scope["path"] in PLAIN_PATHS:
+        if (
+            scope["type"] != "http"
+            or scope["scheme"] == "https"
+            or scope["path"] in PROBES
+            or is_for_monitoring(scope["path"])
+        ):
             await self._app(scope, receive, send)
             return
         error = GatewayError(403, "PermissionDeniedError", "this port is for probes and statistics: use https")

@@ -26,9 +26,10 @@ def add_record_routes(app: FastAPI, records: CallRecords, roots: KeyFiles | None
     """Without ``roots`` a gateway sends no keys and asks for none here, as for its statistics."""
 
     def refuse_caller(request: Request) -> Response | None:
-        keys = roots.keys if roots is not None else ()
-        digests = [digest_key(derive_key(root, READER_TO_GATEWAY)) for root in keys]
-        if not digests or matches_digest(client_key(request.headers), digests):
+        if roots is None:
+            return None
+        digests = [digest_key(derive_key(root, READER_TO_GATEWAY)) for root in roots.keys]
+        if matches_digest(client_key(request.headers), digests):
             return None
         return _write_error(401, "AuthenticationError", "this is for who has the root key of the gateways")
 

@@ -144,10 +144,10 @@ async def test_the_plain_port_answers_probes_and_statistics_alone(urls: tuple[st
     plain, url = urls
     await listening(url, first)
     async with aiohttp.ClientSession() as session:
-        for path in ("/health", "/stats", "/metrics"):
+        for path in ("/health", "/stats", "/metrics", "/debug/requests"):
             async with session.get(plain + path) as answer:
                 assert answer.status == 200, path
-        for path in ("/v1/models", "/v1/chat/completions", "/", "/healthy"):
+        for path in ("/v1/models", "/v1/chat/completions", "/", "/healthy", "/debug/requests-of-mine"):
             async with session.get(plain + path) as answer:
                 assert answer.status == 403, path
                 assert "use https" in (await answer.json())["error"]["message"]

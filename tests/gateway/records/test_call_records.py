@@ -7,16 +7,20 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import httpx
 import pytest
 from aiohttp import web
+from fastapi import FastAPI
 from tests.gateway.fakes import Behave, Door, FakeEngine, serving
 
 from paternoster_contract.access.identity import Identity
+from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import READER_TO_GATEWAY, derive_key, digest_key
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS, REQUEST_ID
 from paternoster_contract.request_phases import PHASES, RequestPhases, WaitReason
 from paternoster_gateway.app import create_app
 from paternoster_gateway.records.call_record import CallRecords
+from paternoster_gateway.records.routes import add_record_routes
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 PATH = "/v1/chat/completions"
@@ -188,6 +192,14 @@ async def test_only_who_has_the_root_key_reads_records(
                 assert (response.status, "rider" in await response.text()) == (401, False)
     (record,) = await read_records(client, keyed_door, "/one", derive_key("first", READER_TO_GATEWAY))
     assert (record["tenant"], record["status"]) == ("rider", 200)
+
+
+async def test_without_a_root_key_in_its_file_nobody_reads_records(tmp_path: Path) -> None:
+    app = FastAPI()
+    add_record_routes(app, CallRecords(), KeyFiles(tmp_path / "missing"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
+        for path in ("", "/one"):
+            assert (await client.get(f"/debug/requests{path}")).status_code == 401
 
 
 @pytest.mark.parametrize(
