@@ -13,6 +13,7 @@ import pytest
 import torch
 from tests.engine.adapters import random_adapters
 
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -27,6 +28,8 @@ from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler
 from paternoster_engine.server.adapters import AdapterStore
 from paternoster_engine.server.app import create_admin_app, create_app
+from paternoster_engine.server.generation.answer_decoder import AnswerDecoder
+from paternoster_engine.server.generation.prompt_encoder import PromptEncoder
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
@@ -140,9 +143,11 @@ async def _serve(files: AdapterFiles, tokenizer: Tokenizer, most_bytes: int) -> 
     loop = EngineLoop(engine, histograms)
     registry.register(EngineCollector(loop, histograms, "base", {}, vllm_aliases=True, adapters=store))
     loop.start()
+    settings = EngineArgs(model="base")
+    prompts = PromptEncoder(tokenizer, engine.scheduler, settings)
     served = ServedModel(
-        "base", tokenizer, tokenizer.vocab_size, loop, histograms, registry,
-        aliases=("alias",), adapters=store, fingerprint="fp_base",
+        "base", tokenizer.vocab_size, loop, prompts, AnswerDecoder(loop, prompts, histograms, settings), histograms,
+        registry, aliases=("alias",), adapters=store, fingerprint="fp_base",
     )  # fmt: skip
     state.serve(served)
     apps: Sequence[Any] = (create_app(state), create_admin_app(state))
