@@ -1,6 +1,7 @@
 """Files of adapters: their identity, and what is refused by name before anything changes."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,15 @@ def test_what_takes_more_than_the_bound_is_refused_before_it_is_read(folder: Pat
     assert _open(folder, config, size).nbytes == size
     with pytest.raises(ModelError, match=f"takes more than {size - 1} bytes: must be at most max_adapter_memory"):
         _open(folder, config, size - 1)
+
+
+@pytest.mark.parametrize("size", [0, 8, 5000])
+def test_a_file_that_becomes_shorter_is_refused(size: int, folder: Path, config: ModelConfig) -> None:
+    """A process that has the file mapped would be ended by a signal."""
+    opened = _open(folder, config)
+    os.truncate(folder / "adapter_model.safetensors", size)
+    with pytest.raises(ModelError, match="became shorter while it was read"):
+        opened.read()
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def open_adapter(
     if not weights.exists():
         other = f", but {PICKLED_FILE}, which is a pickle" if folder.has_file(PICKLED_FILE) else ""
         raise ModelError(f"{path} has no {weights.name}{other}: must have safetensors")
-    tensors = read_safetensors(folder.resolve_file(weights))
+    tensors = read_safetensors(folder.resolve_file(weights), mapped=False)
     checked, size = _check_tensors(tensors, wanted, list_modules(config), str(weights), dtype.itemsize, most_bytes)
     return OpenAdapter(size, lambda: _pack_adapter(checked, config, dtype, device))
 

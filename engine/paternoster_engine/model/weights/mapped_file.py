@@ -20,6 +20,10 @@ class MappedFile:
         """All of the file's bytes."""
         self._read = 0
 
+    def read_bytes(self, start: int, size: int) -> np.ndarray:
+        """A view of bytes in the file."""
+        return self.data[start : start + size]
+
     def has_read(self, size: int) -> None:
         """``size`` bytes more were read, and what was made of them is elsewhere."""
         self._read += size

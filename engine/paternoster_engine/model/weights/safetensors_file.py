@@ -6,10 +6,14 @@ in it among them; its own tensors are not read, as they keep all of the file map
 
 import json
 import math
+import os
 import struct
+import weakref
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -30,12 +34,15 @@ FLOATS = {
 TYPES = {**FLOATS, "U8": torch.uint8, "I32": torch.int32}
 """What is read; bytes and words are what numbers of few bits are packed into."""
 
+LONGEST_HEADER = 100_000_000
+"""Bytes of the longest header that the library reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:
     """A :class:`LazyTensor` of one file."""
 
-    file: MappedFile
+    file: "MappedFile | CopiedFile"
     kind: str
     """Kind, in the file's own words."""
     shape: tuple[int, ...]
@@ -46,7 +53,7 @@ class FileTensor:
         dtype = TYPES[self.kind]
         # As bytes, which numpy has for every type.
         *leading, last = self.shape or (1,)
-        data = self.file.data[self.start :][: math.prod(self.shape) * dtype.itemsize]
+        data = self.file.read_bytes(self.start, math.prod(self.shape) * dtype.itemsize)
         bounds = whole_cut(cut, self.shape) or [(0, 1)]
         bounds[-1] = bounds[-1][0] * dtype.itemsize, bounds[-1][1] * dtype.itemsize
         view = data.reshape(*leading, last * dtype.itemsize)[tuple(slice(*bound) for bound in bounds)]
@@ -57,15 +64,58 @@ class FileTensor:
         return found if self.shape else found[0]
 
 
-def read_safetensors(path: Path) -> Mapping[str, FileTensor]:
-    """Map the file and read its header; raises :class:`ModelError`."""
+class CopiedFile:
+    """A file that others may shorten while it is read, which would end a process that has mapped it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def read_bytes(self, start: int, size: int) -> np.ndarray:
+        """A copy of bytes in the file; raises :class:`ModelError` where it has become shorter or cannot be read."""
+        data = np.empty(size, np.uint8)
+        rest = memoryview(data.data)
+        try:
+            while rest:
+                count = os.preadv(self._descriptor, [rest], start + size - len(rest))
+                if count == 0:
+                    raise ModelError(f"{self._path} became shorter while it was read")
+                rest = rest[count:]
+        except OSError as error:
+            raise ModelError(f"{self._path} cannot be read: {error.strerror}") from error
+        return data
+
+    def has_read(self, size: int) -> None:
+        """Nothing is to be given back."""
+
+    def copy_header(self) -> IO[bytes]:
+        """Copy the header to a file of this size that has nothing else, which takes no space."""
+        size = os.fstat(self._descriptor).st_size
+        copy = os.fdopen(os.memfd_create("safetensors"), "wb")
+        begin = self.read_bytes(0, min(size, 8)).tobytes()
+        length = int.from_bytes(begin, "little")
+        copy.write(begin + self.read_bytes(8, max(0, min(size - 8, length, LONGEST_HEADER))).tobytes())
+        copy.truncate(size)
+        return copy
+
+
+def read_safetensors(path: Path, *, mapped: bool = True) -> Mapping[str, FileTensor]:
+    """Map the file and read its header; raises :class:`ModelError`.
+
+    ``mapped``: False for a file that others may change, whose tensors are copied when they are read.
+    """
     try:
         if path.stat().st_size == 0:
             raise ValueError("it has 0 bytes")
-        with safe_open(path, framework="pt"):
-            file = MappedFile(path)
-            (length,) = struct.unpack("<Q", bytes(file.data[:8]))
-            header = json.loads(bytes(file.data[8 : 8 + length]))
+        copied = None if mapped else CopiedFile(path)
+        with nullcontext() if copied is None else copied.copy_header() as copy:
+            checked = path if copy is None else Path(f"/proc/self/fd/{copy.fileno()}")
+            with safe_open(checked, framework="pt"):
+                whole = MappedFile(checked)
+            (length,) = struct.unpack("<Q", bytes(whole.data[:8]))
+            header = json.loads(bytes(whole.data[8 : 8 + length]))
+        file = copied or whole
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(f"{path} is not a readable safetensors file: {error}") from error
     header.pop("__metadata__", None)
