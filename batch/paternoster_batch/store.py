@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from io import BufferedWriter
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
 
@@ -204,7 +203,6 @@ class Store:
         for name in ("files", "results"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
-        self._segments: dict[BatchClaim, BufferedWriter] = {}
         self._rows = apsw.Connection(str(folder / "batches.sqlite3"))
         self._rows.set_busy_timeout(BUSY_MILLISECONDS)
         for pragma in ("journal_mode = WAL", "synchronous = FULL"):
@@ -220,9 +218,6 @@ class Store:
 
     def close(self) -> None:
         with self._lock:
-            for segment in self._segments.values():
-                segment.close()
-            self._segments.clear()
             self._rows.close()
 
     @contextmanager
@@ -383,9 +378,6 @@ class Store:
 
     def release_claim(self, claim: BatchClaim) -> None:
         """Let the next one claim the batch at once."""
-        with self._lock:
-            if (segment := self._segments.pop(claim, None)) is not None:
-                segment.close()
         with self.transaction() as rows:
             _update(rows, claim, "lease_until = 0")
 
@@ -422,14 +414,7 @@ class Store:
     def write_results(self, claim: BatchClaim, results: Sequence[LineResult]) -> bool:
         """Make results durable, the first of each line; False where the claim is lost, or the batch ends."""
         with self._lock:
-            segment = self._open_segment(claim)
-            starts, end = [], os.fstat(segment.fileno()).st_size
-            for result in results:
-                starts.append(end)
-                end += len(result.content)
-            segment.write(b"".join(result.content for result in results))
-            self.write_point("sync results")
-            _sync(segment)
+            starts = self._append_results(claim, results)
             with self.transaction() as rows:
                 row = self._find_claimed(claim)
                 if row is None or row.outcome is not None:
@@ -508,14 +493,23 @@ class Store:
         )
         return BatchRow(*rows[0]) if rows else None
 
-    def _open_segment(self, claim: BatchClaim) -> BufferedWriter:
-        if claim not in self._segments:
-            folder = self._folder / "results" / claim.batch
-            folder.mkdir(exist_ok=True)
-            self._segments[claim] = (folder / str(claim.epoch)).open("ab")
-            _sync_folder(folder)
-            _sync_folder(folder.parent)
-        return self._segments[claim]
+    def _append_results(self, claim: BatchClaim, results: Sequence[LineResult]) -> list[int]:
+        """Where each of them begins in the segment of the claim, once they are durable there."""
+        folder = self._folder / "results" / claim.batch
+        folder.mkdir(exist_ok=True)
+        # Opened for each write: bytes of a write that failed are in no buffer, and the end is the file's.
+        with (folder / str(claim.epoch)).open("ab") as segment:
+            starts, end = [], os.fstat(segment.fileno()).st_size
+            if not end:
+                _sync_folder(folder)
+                _sync_folder(folder.parent)
+            for result in results:
+                starts.append(end)
+                end += len(result.content)
+            segment.write(b"".join(result.content for result in results))
+            self.write_point("sync results")
+            _sync(segment)
+        return starts
 
     def _read_in_order(self, batch: BatchRow, states: Sequence[str]) -> Iterator[bytes]:
         number = 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -69,6 +70,18 @@ def submit(store: Store, lines: int = LINES, now: int = 0, owner: str = OWNER) -
     )
     assert row is not None
     return row.id, spans
+
+
+def start_batch(store: Store) -> tuple[BatchClaim, BatchRow]:
+    """A batch in progress, whose first line has a result."""
+    batch, spans = submit(store)
+    claimed = store.claim_batch(0)
+    assert claimed is not None
+    store.start_lines(claimed[0], "m", spans, 0)
+    assert store.write_results(claimed[0], [result_of(batch, 1)])
+    row = store.find_batch(OWNER, batch)
+    assert row is not None
+    return claimed[0], row
 
 
 class CrashingStore(RuleBasedStateMachine):
@@ -328,6 +341,26 @@ def test_the_first_result_of_a_line_stays(store: Store) -> None:
     assert row is not None
     assert (row.completed, row.failed, row.output_tokens) == (1, 0, 2)
     assert list(store.read_results(row, 0)) == [first.content]
+
+
+def test_no_segment_stays_open_between_writes(store: Store, tmp_path: Path) -> None:
+    start_batch(store)
+    assert not [each.path for each in psutil.Process().open_files() if each.path.startswith(f"{tmp_path}/results")]
+
+
+def test_results_after_a_failed_write_of_the_same_claim_are_whole(store: Store) -> None:
+    claim, row = start_batch(store)
+
+    def fail(point: str) -> None:
+        if point == "sync results":
+            raise OSError(28, "No space left on device")
+
+    store.write_point = fail
+    with pytest.raises(OSError, match="No space"):
+        store.write_results(claim, [result_of(row.id, 2)])
+    store.write_point = lambda _: None
+    assert store.write_results(claim, [result_of(row.id, 3), result_of(row.id, 2)])
+    assert list(store.read_results(row, 1)) == [result_of(row.id, 3).content, result_of(row.id, 2).content]
 
 
 def test_a_batch_is_claimed_once_until_its_lease_ends(store: Store) -> None:
