@@ -72,15 +72,17 @@ class GatewayClient:
         """What the gateway answers to a line's ``body``."""
         if batch.endpoint in SEEDED and body.get("seed") is None:
             body = body | {"seed": line_seed(batch.id, line.number)}
-        data, headers = json.dumps(body).encode(), {REQUEST_ID: line_id(batch.id, line.number)}
+        # No longer than it came, so that the gateway's limit holds for it as for the line; half pairs are escaped.
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        data, headers = text.encode(errors="backslashreplace"), {REQUEST_ID: line_id(batch.id, line.number)}
         answer = await self._send("POST", batch.endpoint, batch.owner, data, headers)
         if isinstance(answer, TryLater):
             return answer
-        status, text, request_id = answer
+        status, received, request_id = answer
         try:
-            if text is None:
+            if received is None:
                 raise ValueError(f"it is longer than {MAX_ANSWER_BYTES} bytes")
-            document = json.loads(text)
+            document = json.loads(received)
         except (ValueError, RecursionError) as error:
             message = f"the answer with status {status} cannot be kept: {error}"[:1000]
             content = unanswered_line(batch.id, line.number, line.custom_id, "invalid_answer", message)

@@ -44,6 +44,17 @@ async def test_lines_are_ordinary_requests_with_a_seed_and_an_id(service: Servic
     assert not any("Authorization" in each.headers for each in service.gateway.requests)
 
 
+async def test_a_body_is_sent_no_longer_than_it_came(service: Service) -> None:
+    body = json.dumps(
+        {"model": "tiny", "seed": 1, "messages": ["ä€😀\ud800" * 1000]}, ensure_ascii=False, separators=(",", ":")
+    )
+    line = f'{{"custom_id":"id","method":"POST","url":"/v1/chat/completions","body":{body}}}\n'
+    client = service.client()
+    await ended(client, await submit(client, line.encode(errors="backslashreplace")))
+    sizes = [each.content_length for each in service.gateway.requests]
+    assert sizes == [len(body.encode(errors="backslashreplace"))]
+
+
 async def test_lines_of_a_keyed_owner_have_a_key_made_for_it(tmp_path: Path, gateway: StubGateway) -> None:
     for name, text in (("keys", "client's\n"), ("roots", "first\nsecond\n")):
         (tmp_path / name).write_text(text)
