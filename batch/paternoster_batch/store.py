@@ -161,6 +161,11 @@ class LineResult:
 _FILE_COLUMNS = ", ".join(field.name for field in fields(FileRow))
 _BATCH_COLUMNS = ", ".join(field.name for field in fields(BatchRow))
 
+_RESULT_COLUMNS = (
+    "number, custom_id, state, segment, result_start, result_size, outcome FROM lines JOIN batches ON id = batch"
+)
+"""With the outcome as it is now: a batch may be closed while its results are read."""
+
 
 class Upload:
     """Content that is no file yet; discarded unless it is published."""
@@ -341,8 +346,7 @@ class Store:
         """The results behind the first ``after``, in the order in which they came, up to those that are there now."""
         while True:
             rows = self._select(
-                "SELECT position, number, custom_id, state, segment, result_start, result_size FROM lines "
-                "WHERE batch = ? AND position > ? ORDER BY position LIMIT ?",
+                f"SELECT position, {_RESULT_COLUMNS} WHERE batch = ? AND position > ? ORDER BY position LIMIT ?",
                 batch.id, after, ROWS_AT_ONCE,
             )  # fmt: skip
             for row in rows:
@@ -515,8 +519,8 @@ class Store:
         number = 0
         while True:
             rows = self._select(
-                "SELECT number, custom_id, state, segment, result_start, result_size FROM lines WHERE batch = ? "
-                "AND number > ? ORDER BY number LIMIT ?", batch.id, number, ROWS_AT_ONCE,
+                f"SELECT {_RESULT_COLUMNS} WHERE batch = ? AND number > ? ORDER BY number LIMIT ?",
+                batch.id, number, ROWS_AT_ONCE,
             )  # fmt: skip
             for row in rows:
                 number = row[0]
@@ -526,11 +530,10 @@ class Store:
                 return
 
     def _read_result(self, batch: BatchRow, row: Sequence[Any]) -> bytes:
-        number, custom_id, state, segment, start, size = row
+        number, custom_id, state, segment, start, size, outcome = row
         if state != "unanswered":
             return _read_span(self._folder / "results" / batch.id / str(segment), start, size)
-        assert batch.outcome is not None, "lines end without an answer once their batch is closed"
-        return unanswered_line(batch.id, number, custom_id, *UNANSWERED[batch.outcome])
+        return unanswered_line(batch.id, number, custom_id, *UNANSWERED[outcome])
 
     def _write_file(self, part: Path, contents: Iterable[bytes]) -> int:
         with part.open("wb") as opened:

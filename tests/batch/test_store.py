@@ -363,6 +363,14 @@ def test_results_after_a_failed_write_of_the_same_claim_are_whole(store: Store) 
     assert list(store.read_results(row, 1)) == [result_of(row.id, 3).content, result_of(row.id, 2).content]
 
 
+def test_results_of_a_batch_that_closes_while_they_are_read_go_on(store: Store) -> None:
+    claim, row = start_batch(store)
+    reading = store.read_results(row, 0)
+    store.close_batch(claim, "expired", 0)
+    unanswered = [unanswered_line(row.id, each, f"id-{each}", *UNANSWERED["expired"]) for each in range(2, LINES + 1)]
+    assert list(reading) == [result_of(row.id, 1).content, *unanswered]
+
+
 def test_a_batch_is_claimed_once_until_its_lease_ends(store: Store) -> None:
     submit(store)
     first = store.claim_batch(0)
