@@ -221,4 +221,4 @@ def test_fields_of_peft_that_change_nothing_are_passed_over() -> None:
         "bias": None,
         "use_dora": False,
     }
-    assert read_adapter_config(fields).scale_of("model.layers.0.self_attn.q_proj") == 2.0
+    assert read_adapter_config(fields).scale_of("model.layers.0.self_attn.q_proj", 4) == 2.0

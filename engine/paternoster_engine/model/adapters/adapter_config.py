@@ -4,9 +4,10 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from paternoster_engine.model.adapters.module_patterns import compile_pattern, find_pattern, is_plain
+from paternoster_engine.model.adapters.module_patterns import MatchSteps, PatternTable, compile_pattern, is_plain
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, shorten_value
 
@@ -47,22 +48,20 @@ class AdapterConfig:
     rank: int
     alpha: float
     rank_stabilized: bool
-    ranks: Mapping[str, int]
+    ranks: PatternTable[int]
     """Ranks by pattern of modules; as ``alphas``."""
-    alphas: Mapping[str, float]
+    alphas: PatternTable[float]
     targets: Callable[[str], bool]
     """Whether a module, by its name in the model, is to have an adapter."""
 
     def rank_of(self, module: str) -> int:
-        pattern = find_pattern(list(self.ranks), module)
-        return self.rank if pattern is None else self.ranks[pattern]
+        rank = self.ranks.find(module)
+        return self.rank if rank is None else rank
 
-    def scale_of(self, module: str) -> float:
-        """What the product of both matrices is multiplied by."""
-        pattern = find_pattern(list(self.alphas), module)
-        alpha = self.alpha if pattern is None else self.alphas[pattern]
-        rank = self.rank_of(module)
-        return alpha / (math.sqrt(rank) if self.rank_stabilized else rank)
+    def scale_of(self, module: str, rank: int) -> float:
+        """What the product of both matrices, which are of ``rank``, is multiplied by."""
+        alpha = self.alphas.find(module)
+        return (self.alpha if alpha is None else alpha) / (math.sqrt(rank) if self.rank_stabilized else rank)
 
 
 def read_adapter_config(values: Mapping[str, Any], file: str = CONFIG_FILE) -> AdapterConfig:
@@ -80,19 +79,22 @@ def read_adapter_config(values: Mapping[str, Any], file: str = CONFIG_FILE) -> A
     begun = values.get("init_lora_weights")
     if isinstance(begun, str) and begun.lower().startswith(ALTERS_BASE):
         raise fields.describe_refusal("init_lora_weights", begun, "one that leaves the model's weights as they are")
+    steps = MatchSteps()
     return AdapterConfig(
         rank=fields.read_integer("r", LARGEST_RANK),
         alpha=fields.read_number("lora_alpha", -LARGEST_ALPHA, LARGEST_ALPHA),
         rank_stabilized=fields.read_flag("use_rslora"),
-        ranks=_read_patterns(fields, file, "rank_pattern", lambda own, key: own.read_integer(key, LARGEST_RANK)),
+        ranks=_read_patterns(fields, file, steps, "rank_pattern", lambda own, key: own.read_integer(key, LARGEST_RANK)),
         alphas=_read_patterns(
-            fields, file, "alpha_pattern", lambda own, key: own.read_number(key, -LARGEST_ALPHA, LARGEST_ALPHA)
+            fields, file, steps, "alpha_pattern", lambda own, key: own.read_number(key, -LARGEST_ALPHA, LARGEST_ALPHA)
         ),
-        targets=_read_targets(fields, values),
+        targets=_read_targets(fields, values, steps),
     )
 
 
-def _read_patterns(fields: Fields, file: str, name: str, read: Callable[[Fields, str], Any]) -> dict[str, Any]:
+def _read_patterns(
+    fields: Fields, file: str, steps: MatchSteps, name: str, read: Callable[[Fields, str], Any]
+) -> PatternTable[Any]:
     """Numbers by pattern; a pattern that cannot be followed is refused here."""
     found = fields.read_mapping(name)
     expressions = sum(not is_plain(pattern) for pattern in found)
@@ -100,14 +102,12 @@ def _read_patterns(fields: Fields, file: str, name: str, read: Callable[[Fields,
         allowed = f"at most {MOST_PATTERNS}, of which {MOST_EXPRESSIONS} are no plain names"
         raise fields.describe_refusal(name, f"{len(found)} patterns, {expressions} expressions", allowed)
     own = Fields(found, f"{file}: {name}")
-    for pattern in found:
-        find_pattern([pattern], "")
-    return {pattern: read(own, pattern) for pattern in found}
+    return PatternTable({pattern: read(own, pattern) for pattern in found}, steps, what=f"{file}: {name}")
 
 
-def _read_targets(fields: Fields, values: Mapping[str, Any]) -> Callable[[str], bool]:
-    included = _read_names(fields, values, "target_modules")
-    excluded = _read_names(fields, values, "exclude_modules")
+def _read_targets(fields: Fields, values: Mapping[str, Any], steps: MatchSteps) -> Callable[[str], bool]:
+    included = _read_names(fields, values, "target_modules", steps)
+    excluded = _read_names(fields, values, "exclude_modules", steps)
     layers = values.get("layers_to_transform")
     if layers is not None and layers != []:
         numbers = [layers] if type(layers) is int else layers
@@ -123,6 +123,7 @@ def _read_targets(fields: Fields, values: Mapping[str, Any]) -> Callable[[str], 
     else:
         chosen = None
 
+    @cache
     def targets(module: str) -> bool:
         if included is None or not included(module) or (excluded is not None and excluded(module)):
             return False
@@ -132,7 +133,9 @@ def _read_targets(fields: Fields, values: Mapping[str, Any]) -> Callable[[str], 
     return targets
 
 
-def _read_names(fields: Fields, values: Mapping[str, Any], name: str) -> Callable[[str], bool] | None:
+def _read_names(
+    fields: Fields, values: Mapping[str, Any], name: str, steps: MatchSteps
+) -> Callable[[str], bool] | None:
     """Which modules a list of names or an expression means; None for none."""
     value = values.get(name)
     if value is None or value == []:
@@ -141,7 +144,7 @@ def _read_names(fields: Fields, values: Mapping[str, Any], name: str) -> Callabl
         if name == "target_modules" and value.lower() == "all-linear":
             return _is_linear
         try:
-            return compile_pattern(value)
+            return compile_pattern(value, steps, what=f"{CONFIG_FILE}: {name}")
         except UnsupportedModelError as error:
             raise fields.describe_refusal(name, value, f"a list of names or an expression: {error}") from error
     if not isinstance(value, list) or len(value) > MOST_NAMES or not all(isinstance(item, str) for item in value):

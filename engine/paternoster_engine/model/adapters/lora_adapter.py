@@ -166,7 +166,7 @@ def _check_tensors(
         size += rank * (len(module.places) * module.inputs + module.outputs) * itemsize
         if size > most_bytes:
             raise ModelError(f"{file} takes more than {most_bytes} bytes: must be at most max_adapter_memory")
-        checked.append(CheckedModule(name, module, halves[name][DOWN], halves[name][UP], wanted.scale_of(name)))
+        checked.append(CheckedModule(name, module, halves[name][DOWN], halves[name][UP], wanted.scale_of(name, rank)))
     return checked, size
 
 
