@@ -43,7 +43,7 @@ MIN_WINDOW_SECONDS, MAX_WINDOW_SECONDS = 15 * 60, 30 * 86_400
 _WINDOW = re.compile(r"([1-9][0-9]{0,5})([mhd])")
 _TYPES = {
     400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError", 409: "ConflictError",
-    413: "RequestTooLargeError", 503: "ServiceUnavailableError",
+    413: "RequestTooLargeError", 503: "ServiceUnavailableError", 507: "InsufficientStorageError",
 }  # fmt: skip
 
 
@@ -95,6 +95,8 @@ def create_app(
         try:
             form = UploadForm(request.headers.get("content-type", ""), upload)
             async for piece in request.stream():
+                if not runner.has_space():
+                    raise InvalidForm("the volume of files is nearly full", status=507)
                 await asyncio.to_thread(form.feed, piece)
                 held.hold_body(-len(piece))
             return JSONResponse(show_file(await asyncio.to_thread(form.finish)))

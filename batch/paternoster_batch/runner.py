@@ -24,15 +24,6 @@ MAX_IN_FLIGHT = 64
 """Requests to the gateway at once, of all batches."""
 MOST_CLAIMED = 64
 """Batches that run at once."""
-LOOK_SECONDS = 1.0
-"""Between two looks for batches that another process has left."""
-RENEW_SECONDS = 5.0
-READ_BYTES = 2**16
-LINES_AT_ONCE = 256
-FIRST_BACKOFF_SECONDS = 0.5
-LONGEST_BACKOFF_SECONDS = 30.0
-MIN_FREE_BYTES = 64 * 2**20
-"""Free space of the volume below which no line is sent, since its answer could not be kept."""
 
 
 class ClaimLost(Exception):
@@ -55,6 +46,7 @@ class BatchRunner:
         self._slots = asyncio.Semaphore(max_in_flight)
         self._validating = asyncio.Lock()
         self._new_work = asyncio.Event()
+        self._has_space = True
         self._running: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
 
     def notice(self, batch: str | None = None) -> None:
@@ -69,7 +61,7 @@ class BatchRunner:
         try:
             while True:
                 self._new_work.clear()
-                while len(self._running) < MOST_CLAIMED and self._has_space():
+                while len(self._running) < MOST_CLAIMED and self.has_space():
                     claimed = await asyncio.to_thread(self._store.claim_batch, self._clock(), list(self._running))
                     if claimed is None:
                         break
@@ -81,11 +73,15 @@ class BatchRunner:
                 task.cancel()
             await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
 
-    def _has_space(self) -> bool:
+    def has_space(self) -> bool:
+        """Whether the volume can keep more; a change is logged once."""
         free = shutil.disk_usage(self._folder).free
-        if free < MIN_FREE_BYTES:
-            log.error("%d bytes are free on the volume: at least %d are needed to run batches", free, MIN_FREE_BYTES)
-        return free >= MIN_FREE_BYTES
+        had, self._has_space = self._has_space, free >= MIN_FREE_BYTES
+        if had and not self._has_space:
+            log.error("the volume is nearly full: %d bytes are free, batches need %d", free, MIN_FREE_BYTES)
+        elif self._has_space and not had:
+            log.warning("the volume has space again: %d bytes are free", free)
+        return self._has_space
 
     def _start(self, claim: BatchClaim, row: BatchRow) -> None:
         stop = asyncio.Event()
@@ -196,7 +192,9 @@ class BatchRunner:
         try:
             attempt = 0
             while True:
-                async with self._slots:  # none is held while a line waits, nor is its body
+                async with self._slots:  # none is held while a line waits for the gateway, nor is its body
+                    while not self.has_space():  # noqa: ASYNC110 - nothing signals it
+                        await asyncio.sleep(LOOK_SECONDS)
                     body = await asyncio.to_thread(_read_body, self._store.path_of(row.input_file_id), line, row)
                     result = await self._gateway.send_line(row, line, body)
                     if isinstance(result, LineResult):

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from aiohttp import web
-from tests.batch.conftest import Service, StubGateway, ended, lines, serving, submit, until
+from tests.batch.conftest import ENDPOINT, Service, StubGateway, ended, lines, serving, submit, until
 
 from paternoster_batch import runner as runner_module
 from paternoster_batch import store as store_module
@@ -237,13 +238,35 @@ async def test_a_full_disk_loses_no_result(service: Service, monkeypatch: pytest
 
 
 async def test_with_little_space_nothing_is_sent(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "MIN_FREE_BYTES", 2**60)
     client = service.client()
-    batch = await submit(client, lines(1))
+    file = await client.files.create(file=("in.jsonl", lines(1)), purpose="batch")
+    monkeypatch.setattr(runner_module, "MIN_FREE_BYTES", 2**60)
+    batch = (await client.batches.create(input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h")).id
     await asyncio.sleep(0.3)
     assert (await client.batches.retrieve(batch)).status == "validating"
     monkeypatch.setattr(runner_module, "MIN_FREE_BYTES", 0)
     assert (await ended(client, batch)).status == "completed"
+
+
+async def test_lines_of_a_batch_that_runs_wait_for_space(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.gateway.gate = asyncio.Event()
+    client = service.client()
+    batch = await submit(client, lines(10))
+    await until(_async(lambda: len(service.gateway.bodies)), lambda count: count == 4)
+    monkeypatch.setattr(runner_module, "MIN_FREE_BYTES", 2**60)
+    service.gateway.gate.set()
+    await until(lambda: client.batches.retrieve(batch), lambda seen: seen.request_counts.completed == 4)
+    await asyncio.sleep(0.5)
+    assert len(service.gateway.bodies) == 4
+    with pytest.raises(openai.InternalServerError, match="is nearly full") as refused:
+        await submit(client, lines(1))
+    assert refused.value.status_code == 507
+    monkeypatch.setattr(runner_module, "MIN_FREE_BYTES", 0)
+    assert (await ended(client, batch)).request_counts.completed == 10
+    changes = [each.getMessage() for each in caplog.records if "volume" in each.getMessage()]
+    assert [change.split(":")[0] for change in changes] == ["the volume is nearly full", "the volume has space again"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ TYPES = {
     501: "NotImplementedError",
     503: "ServiceUnavailableError",
     505: "HTTPVersionNotSupportedError",
+    507: "InsufficientStorageError",
 }
 
 
