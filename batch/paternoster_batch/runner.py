@@ -24,6 +24,17 @@ MAX_IN_FLIGHT = 64
 """Requests to the gateway at once, of all batches."""
 MOST_CLAIMED = 64
 """Batches that run at once."""
+MOST_OF_OWNER = MOST_CLAIMED // 8
+"""Batches of one owner that run at once, so that one whose batches only wait does not stop the others'."""
+LOOK_SECONDS = 1.0
+"""Between two looks for batches that another process has left."""
+RENEW_SECONDS = 5.0
+READ_BYTES = 2**16
+LINES_AT_ONCE = 256
+FIRST_BACKOFF_SECONDS = 0.5
+LONGEST_BACKOFF_SECONDS = 30.0
+MIN_FREE_BYTES = 64 * 2**20
+"""Free space of the volume below which no line is sent and no upload read, since it could not be kept."""
 
 
 class ClaimLost(Exception):
@@ -62,7 +73,9 @@ class BatchRunner:
             while True:
                 self._new_work.clear()
                 while len(self._running) < MOST_CLAIMED and self.has_space():
-                    claimed = await asyncio.to_thread(self._store.claim_batch, self._clock(), list(self._running))
+                    claimed = await asyncio.to_thread(
+                        self._store.claim_batch, self._clock(), list(self._running), MOST_OF_OWNER
+                    )
                     if claimed is None:
                         break
                     self._start(*claimed)

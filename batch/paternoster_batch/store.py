@@ -11,6 +11,7 @@ Methods block; they may be called from any thread. Times are Unix seconds of the
 import json
 import os
 import shutil
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -357,13 +358,21 @@ class Store:
 
     # What the owner of a claim does
 
-    def claim_batch(self, now: float, besides: Iterable[str] = ()) -> tuple[BatchClaim, BatchRow] | None:
-        """Claim the open batch with the earliest deadline that no owner holds, but for ``besides``."""
+    def claim_batch(
+        self, now: float, besides: Iterable[str] = (), most_of_owner: int = sys.maxsize
+    ) -> tuple[BatchClaim, BatchRow] | None:
+        """Claim the open batch with the earliest deadline of the client with the fewest running, but for ``besides``.
+
+        None where there is no such batch; clients of whom ``most_of_owner`` run already are passed over.
+        """
         with self.transaction() as rows:
             found = rows.execute(
-                f"SELECT {_BATCH_COLUMNS} FROM batches WHERE status IN ({_OPEN}) AND lease_until <= ? "
-                "AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY expires_at, id LIMIT 1",
-                (now, json.dumps(list(besides))),
+                f"WITH claimed AS (SELECT owner, count(*) AS running FROM batches WHERE status IN ({_OPEN}) "
+                f"AND lease_until > ? GROUP BY owner) SELECT {_BATCH_COLUMNS} FROM batches LEFT JOIN claimed "
+                f"USING (owner) WHERE status IN ({_OPEN}) AND lease_until <= ? "
+                "AND id NOT IN (SELECT value FROM json_each(?)) AND ifnull(running, 0) < ? "
+                "ORDER BY ifnull(running, 0), expires_at, id LIMIT 1",
+                (now, now, json.dumps(list(besides)), most_of_owner),
             ).fetchone()
             if found is None:
                 return None

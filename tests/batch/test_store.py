@@ -390,6 +390,19 @@ def test_the_earliest_deadline_is_claimed_first(store: Store) -> None:
     assert [claimed[1].id for _ in range(2) if (claimed := store.claim_batch(200)) is not None] == [early, late]
 
 
+def test_the_owner_with_the_fewest_running_batches_is_first_and_has_a_share_at_most(store: Store) -> None:
+    for now in range(5):
+        submit(store, now=now)
+    for now in (5, 6):
+        submit(store, now=now, owner="other")
+    claimed = []
+    while (found := store.claim_batch(10, most_of_owner=3)) is not None:
+        claimed.append((found[1].owner, found[1].created_at))
+    assert claimed == [(OWNER, 0), ("other", 5), (OWNER, 1), ("other", 6), (OWNER, 2)]
+    # A batch that runs no more gives its place back.
+    assert store.claim_batch(10 + LEASE_SECONDS, most_of_owner=3) is not None
+
+
 def test_another_owner_finds_nothing(store: Store) -> None:
     batch, _ = submit(store)
     (file,) = store.list_files(OWNER, limit=10)
