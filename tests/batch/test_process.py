@@ -132,6 +132,7 @@ def read_peak(process: int) -> int:
     ("flags", "words"),
     [
         (["--api-keys", "keys"], "--api-keys needs --gateway-key"),
+        (["--gateway-key", "keys"], "--gateway-key needs --api-keys"),
         (["--gateway", "host:1"], "--gateway is 'host:1': must be a URL"),
         (["--data", "/dev/null/x"], "--data, --host, --port: "),
     ],

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gateway-key",
         type=Path,
         metavar="PATH",
-        help="a file or folder with the gateway's root keys, from which the keys for owners of batches are made",
+        help="file or folder with the gateway's root keys, of which keys for owners are made; needs --api-keys",
     )
     parser.add_argument(
         "--api-keys",
@@ -37,6 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.api_keys and not args.gateway_key:
         print_error("paternoster batch: --api-keys needs --gateway-key, without which no line could be sent for a key")
+        return 2
+    if args.gateway_key and not args.api_keys:
+        print_error("paternoster batch: --gateway-key needs --api-keys, without which lines are sent for no key")
         return 2
     if not args.gateway.startswith(("http://", "https://")):
         print_error(f"paternoster batch: --gateway is {args.gateway!r}: must be a URL such as http://127.0.0.1:8080")
