@@ -29,7 +29,7 @@ class MatchSteps:
     def __init__(self, left: int = MOST_STEPS) -> None:
         self._left = left
 
-    def take(self, count: int) -> None:
+    def take_steps(self, count: int) -> None:
         """Raises ``TimeoutError`` once there are too few."""
         self._left -= count
         if self._left < 0:
@@ -93,7 +93,7 @@ def _follow(parts: Any, name: str, places: Places, steps: MatchSteps) -> Places:
     for operation, argument in parts:
         if not places:
             break
-        steps.take(len(places))
+        steps.take_steps(len(places))
         places = _follow_part(operation, argument, name, places, steps)
     return places
 
@@ -190,7 +190,7 @@ class PatternTable(Generic[T]):
         """Number of the first one that fits, or how many patterns there are."""
         found = len(self._values)
         try:
-            self._steps.take(len(self._plain))
+            self._steps.take_steps(len(self._plain))
         except TimeoutError:
             raise UnsupportedModelError(
                 f"{self._what}: all patterns of an adapter must take at most {MOST_STEPS} steps"
