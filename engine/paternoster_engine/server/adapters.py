@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paternoster_contract.limits import LONGEST_NAME
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.fields import shorten_value
 from paternoster_engine.server.errors import AdapterUnavailable, InvalidAdapter, UnknownModel
 
 if TYPE_CHECKING:  # torch is loaded with the model
@@ -36,6 +37,10 @@ MOST_ADAPTERS = 10_000
 LONGEST_PATH = 4096
 FULL_SECONDS = 1.0
 """After which memory that is full is looked at again, though none was freed."""
+ROOM_SECONDS = 30.0
+"""After which a request or a load gives up that waits for room."""
+COLLECT_SECONDS = 5.0
+"""Between two collections, however many wait: each holds up all calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,10 @@ class AdapterStore:
         """Adapters in memory, with those that only requests hold."""
         self._promised = 0
         """Bytes of adapters that are being read."""
-        self._loading: dict[bytes, asyncio.Task[LoraAdapter]] = {}
-        self._loads = asyncio.Lock()
+        self._loading: dict[tuple[bytes, str], asyncio.Task[LoraAdapter]] = {}
+        """Reads under way, by digest and path."""
+        self._collected = time.monotonic()
+        """Time of the last collection."""
         self._freed = asyncio.Event()
         self.counts: Counter[str] = Counter()
         """Numbers of ``loads``, ``evictions``, and ``waits`` of requests for an adapter that was not in memory."""
@@ -94,7 +101,7 @@ class AdapterStore:
     @property
     def awaited(self) -> list[bytes]:
         """Digests of adapters that requests wait for."""
-        return list(self._loading)
+        return [digest for digest, _ in self._loading]
 
     def find_names(self, digests: Iterable[bytes]) -> list[str]:
         """Names that stand for one of ``digests`` now."""
@@ -114,27 +121,30 @@ class AdapterStore:
         ``in_place``: where ``name`` stands for one already; requests that run go on with that.
         """
         open_adapter = self._check_load(name, path)
-        async with self._loads:
-            if name in self._named and not in_place:
-                raise InvalidAdapter(
-                    "lora_name",
-                    f"lora_name: the LoRA adapter '{name}' has already been loaded: set load_inplace to true to "
-                    "replace it, or unload it first",
-                )
-            if name not in self._named and len(self._named) >= MOST_ADAPTERS:
-                raise InvalidAdapter("lora_name", f"lora_name: {MOST_ADAPTERS} adapters are loaded: unload one first")
-            try:
-                adapter = await self._read(open_adapter, path)
-            except ModelError as error:
-                raise InvalidAdapter("lora_path", f"lora_path: {error}") from error
-            self._named[name] = NamedAdapter(name, path, adapter.digest, int(time.time()))
-            self._mark_used(adapter)
-            self._forget_nameless()
+        self._check_name(name, in_place=in_place)
+        try:
+            adapter = await self._read(open_adapter, path)
+        except ModelError as error:
+            raise InvalidAdapter("lora_path", f"lora_path: {error}") from error
+        # Another load may have ended meanwhile.
+        self._check_name(name, in_place=in_place)
+        self._named[name] = NamedAdapter(name, path, adapter.digest, int(time.time()))
+        self._mark_used(adapter)
+        self._forget_nameless()
         log.info("adapter %s loaded from %s: %d bytes, digest %s", name, path, adapter.nbytes, adapter.digest.hex())
+
+    def _check_name(self, name: str, *, in_place: bool) -> None:
+        if name in self._named and not in_place:
+            raise InvalidAdapter(
+                "lora_name",
+                f"lora_name: the LoRA adapter '{name}' has already been loaded: set load_inplace to true to "
+                "replace it, or unload it first",
+            )
+        if name not in self._named and len(self._named) >= MOST_ADAPTERS:
+            raise InvalidAdapter("lora_name", f"lora_name: {MOST_ADAPTERS} adapters are loaded: unload one first")
 
     def unload(self, name: str) -> None:
         """Take ``name`` away at once; memory is freed when no request has it. Raises :class:`UnknownModel`."""
-        # Not behind a load that waits for room.
         self.find_adapter(name)
         del self._named[name]
         self._forget_nameless()
@@ -148,12 +158,16 @@ class AdapterStore:
         adapter = named.found or self._alive.get(named.digest)
         if adapter is None:
             self.counts["waits"] += 1
-            task = self._loading.get(named.digest)
+            key = named.digest, named.path
+            task = self._loading.get(key)
             if task is None:
-                task = asyncio.create_task(self._read_again(named))
-                self._loading[named.digest] = task
-                task.add_done_callback(partial(self._end_loading, named.digest))
-            adapter = await asyncio.shield(task)
+                task = asyncio.create_task(self._read_again(*key))
+                self._loading[key] = task
+                task.add_done_callback(partial(self._end_loading, key))
+            try:
+                adapter = await asyncio.shield(task)
+            except ModelError as error:
+                raise AdapterUnavailable(named.name, str(error)) from error
         if self._named.get(named.name) == named:
             self._mark_used(adapter)
         return adapter
@@ -173,29 +187,26 @@ class AdapterStore:
             raise InvalidAdapter("lora_path", f"lora_path: must be 1 to {LONGEST_PATH} printable characters")
         return self._open
 
-    def _end_loading(self, digest: bytes, task: "asyncio.Task[LoraAdapter]") -> None:
-        del self._loading[digest]
+    def _end_loading(self, key: tuple[bytes, str], task: "asyncio.Task[LoraAdapter]") -> None:
+        del self._loading[key]
         if not task.cancelled():
             # All who waited for it may be gone.
             task.exception()
 
-    async def _read_again(self, named: NamedAdapter) -> "LoraAdapter":
+    async def _read_again(self, digest: bytes, path: str) -> "LoraAdapter":
         assert self._open is not None
-        try:
-            adapter = await self._read(self._open, named.path)
-        except ModelError as error:
-            raise AdapterUnavailable(named.name, str(error)) from error
-        if adapter.digest != named.digest:
-            raise AdapterUnavailable(named.name, "its files have changed since it was loaded: load it again")
+        adapter = await self._read(self._open, path)
+        if adapter.digest != digest:
+            raise ModelError("its files have changed since it was loaded: load it again")
         return adapter
 
     async def _read(self, open_adapter: Open, path: str) -> "LoraAdapter":
         """From its files, once there is room; raises :class:`ModelError`."""
-        opened = await _run_in_thread(partial(open_adapter, Path(path), self.max_bytes))
+        opened = await _read_in_thread(partial(open_adapter, Path(path), self.max_bytes), path)
         await self._make_room(opened.nbytes)
         self._promised += opened.nbytes
         try:
-            adapter = await _run_in_thread(opened.read)
+            adapter = await _read_in_thread(opened.read, path)
         finally:
             self._promised -= opened.nbytes
         self.counts["loads"] += 1
@@ -207,7 +218,11 @@ class AdapterStore:
         return adapter
 
     async def _make_room(self, nbytes: int) -> None:
-        """Evict what was asked for longest ago and no request holds, and wait for requests to end where they must."""
+        """Evict what was asked for longest ago and no request holds, and wait for requests to end where they must.
+
+        Raises :class:`ModelError` after :data:`ROOM_SECONDS`.
+        """
+        begun = time.monotonic()
         while True:
             self._freed.clear()
             for digest in list(self._recent):
@@ -224,11 +239,16 @@ class AdapterStore:
                     del still
             if self._fits(nbytes):
                 return
+            now = time.monotonic()
+            if now - begun >= ROOM_SECONDS:
+                raise ModelError(f"requests with other adapters took all of max_adapter_memory for {ROOM_SECONDS:g} s")
             try:
                 await asyncio.wait_for(self._freed.wait(), FULL_SECONDS)
             except TimeoutError:
                 # Requests that ended may be held by circles of objects alone.
-                gc.collect()
+                if now - self._collected >= COLLECT_SECONDS:
+                    self._collected = now
+                    gc.collect()
 
     def _fits(self, nbytes: int) -> bool:
         return self.resident_bytes + self._promised + nbytes <= self.max_bytes
@@ -250,7 +270,16 @@ def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
         loop.call_soon_threadsafe(event.set)
 
 
-async def _run_in_thread(function: Callable[[], T]) -> T:
-    """In a thread that ends, with the compute threads that torch gives to it: they would slow those of the engine."""
+async def _read_in_thread(function: Callable[[], T], path: str) -> T:
+    """In a thread that ends, with the compute threads that torch gives to it: they would slow those of the engine.
+
+    Raises :class:`ModelError`, for what the system and torch raise as well.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="adapter") as alone:
-        return await asyncio.get_running_loop().run_in_executor(alone, function)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(alone, function)
+        except (OSError, MemoryError, RuntimeError) as error:
+            # RuntimeError: torch's lack of memory, and recursion.
+            why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+            log.warning("adapter at %s cannot be read", path, exc_info=error)
+            raise ModelError(f"{shorten_value(path)} cannot be read: {why}") from error

@@ -9,9 +9,13 @@ import os
 import random
 import re
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+import torch
 from tests.engine.server.adapters.conftest import MAX_TOKENS, PROMPTS, AdaptedServer, AdapterFiles, ServeAdapters
+
+from paternoster_engine.server import adapters
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(600 + 10 * int(os.environ.get("ADAPTER_ROUNDS", "30")))]
 ROOM = 2**24
@@ -72,6 +76,7 @@ async def test_what_is_refused_changes_nothing(
             ("x" * 10_000, good, False, "must be 1 to 512 printable characters"),
             ("a\x00b", good, False, "must be 1 to 512 printable characters"),
             ("other", tmp_path / "absent", False, "has no adapter_config.json"),
+            ("other", tmp_path / ("p" * 300), False, "File name too long"),
             ("other", Path("p" * 5000), False, "must be 1 to 4096 printable characters"),
         ):
             refused = await server.load(name, path, in_place=in_place)
@@ -168,6 +173,40 @@ async def test_a_stream_goes_on_with_the_adapter_that_it_began_with(
         gc.collect()
         assert held.digest not in server.store._alive
         assert server.store.resident_bytes == 0
+
+
+async def test_a_request_gives_up_where_others_take_all_memory(
+    files: AdapterFiles, serve_adapters: ServeAdapters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapters, "ROOM_SECONDS", 0.0)
+    async with serve_adapters(files.nbytes) as server:
+        await server.load("first", files.write(1))
+        await server.load("second", files.write(2))
+        held = await server.store.acquire(server.store.find_adapter("second"))
+        refused = await server.complete("first", PROMPTS[0])
+        assert refused.status_code == 503
+        assert "`first` cannot be used: requests with other adapters took all of" in refused.text
+        assert (await server.load("third", files.write(3))).status_code == 400
+        del held
+        assert await server.text("first", PROMPTS[0]) == files.answer(1, PROMPTS[0])
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError(), RecursionError(), PermissionError(13, "no")]
+)
+async def test_what_reading_raises_refuses_one_request(
+    error: Exception, files: AdapterFiles, serve_adapters: ServeAdapters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, most: int) -> NoReturn:
+        raise error
+
+    async with serve_adapters(files.nbytes) as server:
+        await server.load("first", files.write(1))
+        await server.load("second", files.write(2))
+        monkeypatch.setattr(server.store, "_open", fail)
+        refused = await server.complete("first", PROMPTS[0])
+        assert (refused.status_code, (await server.load("third", files.write(3))).status_code) == (503, 400)
+        assert await server.text("second", PROMPTS[0]) == files.answer(2, PROMPTS[0])
 
 
 async def test_a_name_that_changes_between_a_request_and_its_queue(
