@@ -70,18 +70,18 @@ async def reset_prefix_cache(state: State) -> ResetPrefixCacheResult:
     return ResetPrefixCacheResult(blocks_freed=await served.loop.call_in_loop(served.scheduler.reset_prefix_cache))
 
 
-@router.post(paths.LOAD_LORA_ADAPTER, response_class=PlainTextResponse)
-async def load_lora_adapter(body: LoadLoraAdapter, state: State) -> str:
+@router.post(paths.LOAD_LORA_ADAPTER)
+async def load_lora_adapter(body: LoadLoraAdapter, state: State) -> PlainTextResponse:
     """Answers once the adapter is ready; requests go on meanwhile."""
     await _adapters(state).load(body.lora_name, body.lora_path, in_place=body.load_inplace)
-    return f"Success: LoRA adapter '{body.lora_name}' added successfully."
+    return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 
-@router.post(paths.UNLOAD_LORA_ADAPTER, response_class=PlainTextResponse)
-async def unload_lora_adapter(body: UnloadLoraAdapter, state: State) -> str:
+@router.post(paths.UNLOAD_LORA_ADAPTER)
+async def unload_lora_adapter(body: UnloadLoraAdapter, state: State) -> PlainTextResponse:
     """Answers once no new request gets the adapter; its memory is freed when the last that has it ends."""
     _adapters(state).unload(body.lora_name)
-    return f"Success: LoRA adapter '{body.lora_name}' removed successfully."
+    return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 
 def _adapters(state: ServerState) -> AdapterStore:

@@ -88,8 +88,8 @@ class GatewayDriver(Driver):
         self.registry = SessionRegistry(self.dispatcher, Quarantine(), CallObserver(), self.dispatcher.wake_requests)
 
     async def run_request(self, number: int, key: str, body: bytes) -> None:
-        call = await read_call(PATH, body, key, self.table, {}, open_request_alone())
-        admission = admit_request(self.table, call.model, key, time.time(), named=call.named)
+        call = await read_call(PATH, body, digest_key(key), self.table, {}, open_request_alone())
+        admission = admit_request(self.table, call.model, digest_key(key), time.time(), named=call.named)
         session = CallSession(self.registry, call, admission, await self.dispatcher.open_call(call, admission))
         try:
             action = session.advance()

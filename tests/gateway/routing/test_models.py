@@ -15,6 +15,7 @@ from yarl import URL
 
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.default_parameters import DefaultParameters
+from paternoster_contract.http import paths
 from paternoster_contract.http.routes import FORWARDED, ROUTES, AtGateway
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.admission.admission import only_model
@@ -28,7 +29,8 @@ PATH = "/v1/chat/completions"
 def test_the_gateway_serves_the_routes_of_the_contract(table: Path) -> None:
     app = create_app(str(table))
     served = {(method, each.path) for each in app.routes if isinstance(each, APIRoute) for method in each.methods}
-    assert served == {(each.method, each.path) for each in ROUTES if each.gateway is not AtGateway.NONE}
+    records = {("GET", paths.DEBUG_REQUESTS), ("GET", paths.DEBUG_REQUESTS + "/{request_id:path}")}
+    assert served == {(each.method, each.path) for each in ROUTES if each.gateway is not AtGateway.NONE} | records
 
 
 async def test_an_engine_gets_the_request_at_the_clients_path(

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
-from paternoster_gateway import app
 from paternoster_gateway.app import FORWARDED, create_app
+from paternoster_gateway.proxy import body as bodies
 from paternoster_gateway.proxy.body import (
     MAX_CONTAINERS,
     TOKENS_AT_ONCE,
@@ -34,7 +34,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     gateway = create_app(str(routes))
     transport = httpx.ASGITransport(gateway, raise_app_exceptions=False)
     async with (
-        gateway.router.lifespan_context(app),
+        gateway.router.lifespan_context(gateway),
         httpx.AsyncClient(transport=transport, base_url="http://gateway") as client,
     ):
         while (await client.get("/ready")).status_code != 200:
@@ -136,7 +136,7 @@ async def test_arrays_and_objects_are_counted_before_they_are_parsed(
         parsed.append(len(data))
         return read_fields(data)
 
-    monkeypatch.setattr(app, "read_fields", parse)
+    monkeypatch.setattr(bodies, "read_fields", parse)
     answer = await client.post(PATH, content=b'{"prompt": ' + value + b', "model": "m"}')
     assert answer.status_code == status
     assert bool(parsed) == (status != 400)

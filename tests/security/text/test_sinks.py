@@ -74,7 +74,8 @@ def run_command(monkeypatch: pytest.MonkeyPatch, module: Any, text: str, **args:
     monkeypatch.setattr(resource, "find_resource", lambda _: fleet_with(text))
     out = io.StringIO()
     with redirect_stdout(out):
-        module.run(argparse.Namespace(name="x", namespace=None, all_namespaces=False, **args))
+        flags = {"request": None, "slowest": None, **args}
+        module.run(argparse.Namespace(name="x", namespace=None, all_namespaces=False, **flags))
     return out.getvalue()
 
 

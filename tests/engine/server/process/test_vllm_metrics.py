@@ -26,6 +26,7 @@ OF_VLLM: dict[str, tuple[str, set[str], tuple[float, ...]]] = {
     "vllm:num_requests_waiting": ("gauge", set(), ()),
     "vllm:num_requests_waiting_by_reason": ("gauge", {"reason"}, ()),
     "vllm:kv_cache_usage_perc": ("gauge", set(), ()),
+    "vllm:lora_requests_info": ("gauge", {"max_lora", "running_lora_adapters", "waiting_lora_adapters"}, ()),
     "vllm:cache_config_info": ("gauge", {"block_size", "cache_dtype", "num_gpu_blocks"}, ()),
     "vllm:corrupted_requests": ("counter", set(), ()),
     "vllm:prefix_cache_queries": ("counter", set(), ()),
