@@ -31,7 +31,7 @@ class TryLater:
 
     reason: str
     after_seconds: float | None = None
-    """What its ``Retry-After`` asks for."""
+    """Delay that its ``Retry-After`` asks for."""
 
 
 class GatewayClient:
@@ -69,7 +69,7 @@ class GatewayClient:
         return TryLater(f"status {status}")
 
     async def send_line(self, batch: BatchRow, line: LineSpan, body: dict[str, Any]) -> LineResult | TryLater:
-        """What the gateway answers to a line's ``body``."""
+        """Send a line's ``body``; returns the gateway's answer to it."""
         if batch.endpoint in SEEDED and body.get("seed") is None:
             body = body | {"seed": line_seed(batch.id, line.number)}
         # No longer than it came, so that the gateway's limit holds for it as for the line; half pairs are escaped.

@@ -43,7 +43,7 @@ class InvalidLine(Exception):
 
 @dataclass
 class InputFile:
-    """What :meth:`read` found."""
+    """Result of :meth:`read`."""
 
     endpoint: str
     model: str = ""

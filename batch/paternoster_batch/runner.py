@@ -151,7 +151,7 @@ class BatchRunner:
         return row
 
     async def _answer_until(self, claim: BatchClaim, row: BatchRow, stop: asyncio.Event) -> bool:
-        """Whether all lines have results; False where the batch is to stop, or its time is over, before that."""
+        """Answer the lines; False where the batch is to stop, or its time is over, before all have results."""
         answering = asyncio.create_task(self._answer(claim, row))
         stopping = asyncio.create_task(stop.wait())
         try:

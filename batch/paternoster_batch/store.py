@@ -27,7 +27,7 @@ from paternoster_batch.line_format import UNANSWERED, unanswered_line
 
 LEASE_SECONDS = 15
 BUSY_MILLISECONDS = 10_000
-"""For which a write waits for that of another process."""
+"""Time for which a write waits for that of another process."""
 ROWS_AT_ONCE = 500
 ORPHAN_SECONDS = 24 * 3600
 """Age from which content without a row is no upload in progress."""
@@ -126,7 +126,7 @@ class BatchRow:
     output_tokens: int
     reasoning_tokens: int
     outcome: str | None
-    """In what state it ends; None while lines may still be answered."""
+    """State in which it ends; None while lines may still be answered."""
     epoch: int
 
 
@@ -150,7 +150,7 @@ class LineSpan:
 
 @dataclass(frozen=True, slots=True)
 class LineResult:
-    """What came of a line; ``content`` is its line in the output or error file."""
+    """Result of a line; ``content`` is its line in the output or error file."""
 
     number: int
     content: bytes
@@ -165,7 +165,7 @@ _BATCH_COLUMNS = ", ".join(field.name for field in fields(BatchRow))
 _RESULT_COLUMNS = (
     "number, custom_id, state, segment, result_start, result_size, outcome FROM lines JOIN batches ON id = batch"
 )
-"""With the outcome as it is now: a batch may be closed while its results are read."""
+"""Columns of a result, with the outcome as it is now: a batch may be closed while its results are read."""
 
 
 class Upload:
@@ -241,7 +241,7 @@ class Store:
                 raise
 
     def path_of(self, file: str) -> Path:
-        """Where the content of ``file`` is; ids are made here, and none comes from a client unlooked-up."""
+        """Path of the content of ``file``; ids are made here, and none comes from a client unlooked-up."""
         return self._folder / "files" / file
 
     def publish(self, part: Path, path: Path) -> None:
@@ -507,7 +507,7 @@ class Store:
         return BatchRow(*rows[0]) if rows else None
 
     def _append_results(self, claim: BatchClaim, results: Sequence[LineResult]) -> list[int]:
-        """Where each of them begins in the segment of the claim, once they are durable there."""
+        """Append results; returns where each begins in the segment of the claim, once they are durable there."""
         folder = self._folder / "results" / claim.batch
         folder.mkdir(exist_ok=True)
         # Opened for each write: bytes of a write that failed are in no buffer, and the end is the file's.
@@ -570,7 +570,7 @@ class Store:
 
 
 def _update(rows: apsw.Connection, claim: BatchClaim, assignments: str, *values: Any, where: str = "TRUE") -> bool:
-    """Whether the row of the claim's batch was changed: it is not where another claim has raised the epoch."""
+    """Change the claim's batch; False where another claim has raised the epoch."""
     query = f"UPDATE batches SET {assignments} WHERE id = ? AND epoch = ? AND {where}"
     return _changes(rows, query, *values, claim.batch, claim.epoch) > 0
 

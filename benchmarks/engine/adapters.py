@@ -1,4 +1,4 @@
-"""What adapters (LoRA) cost: steps of one model without any, and with one or several, in turns.
+"""Measure what adapters (LoRA) cost: steps of one model without any, and with one or several, in turns.
 
     python benchmarks engine.adapters --threads 1 --clock cpu --json result.json
 

@@ -1,7 +1,7 @@
-"""Where the time of one request went in an engine, as the engine reports it to its gateway alone.
+"""Phases of one request in an engine: where its time went. The gateway passes none of it on to clients.
 
-In the header :data:`PHASES` of an answer, which a stream sends with its first token; of a stream with a journal once
-more when its last token has come, as a frame by itself that begins with :data:`PHASES_COMMENT`.
+They are in the header :data:`PHASES` of an answer, which a stream sends with its first token; of a stream with a
+journal once more when its last token has come, as a frame by itself that begins with :data:`PHASES_COMMENT`.
 """
 
 import re
@@ -18,7 +18,7 @@ _FORM = re.compile(
 
 
 class WaitReason(StrEnum):
-    """What the requests that led an engine's queue lacked before one was admitted."""
+    """Reason for which the first requests of an engine's queue waited before one was admitted."""
 
     STEP = "step"
     """Nothing: the request came within a step."""
@@ -39,7 +39,7 @@ class RequestPhases(NamedTuple):
     queue_seconds: float
     waited_for: WaitReason
     prefill_seconds: float
-    """From its admission to its first token."""
+    """Time from its admission to its first token."""
     preemptions: int
 
     def encode(self) -> str:

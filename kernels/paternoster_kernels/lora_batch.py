@@ -1,4 +1,4 @@
-"""Which rows of a step have which adapter, and the matrices of these."""
+"""Adapters of the rows of a step, and the matrices of these."""
 
 import struct
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class LoraMatrix:
-    """What an adapter (LoRA, arXiv 2106.09685) has for one matrix of a model: it adds ``scale * (x @ down.T) @ up``."""
+    """Adapter (LoRA, arXiv 2106.09685) of one matrix of a model: it adds ``scale * (x @ down.T) @ up``."""
 
     down: torch.Tensor
     """``[rank, inputs]``."""

@@ -41,7 +41,7 @@ PIECE_BYTES = 64 * 1024
 
 
 class LocalObjects(Protocol):
-    """What a local cluster has, where no API server lists it."""
+    """Objects of a local cluster, where no API server lists them."""
 
     def list_objects(self) -> Sequence[Mapping[str, Any]]: ...
 

@@ -39,7 +39,7 @@ class StubGateway:
     refuse: Refuse = lambda _: None
     """The answer to the request with a number from 0 in place of the usual one."""
     gate: asyncio.Event | None = None
-    """What answers wait for."""
+    """Event that answers wait for."""
     most_at_once: int = 0
     _open: int = 0
     gone: int = 0
@@ -154,7 +154,7 @@ async def gateway() -> AsyncIterator[StubGateway]:
 
 @pytest.fixture
 async def service(tmp_path: Path, gateway: StubGateway) -> AsyncIterator[Service]:
-    """Without keys, so that all clients are one owner."""
+    """Service without keys, so that all clients are one owner."""
     async with serving(tmp_path / "data", gateway) as started:
         yield started
 

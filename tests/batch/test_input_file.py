@@ -1,4 +1,4 @@
-"""Which input files may run, and which errors the lines of the others get."""
+"""Input files that may run, and the errors that lines of others get."""
 
 import json
 import tracemalloc

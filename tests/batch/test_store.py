@@ -27,7 +27,7 @@ class Crash(Exception):
 
 
 class Disk:
-    """What survives a crash: of each file what was fsynced, and as much more as chance has it."""
+    """Disk that survives a crash: of each file what was fsynced, and as much more as chance has it."""
 
     def __init__(self) -> None:
         self.writes_left: int | None = None

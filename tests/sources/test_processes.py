@@ -88,7 +88,7 @@ def test_two_processes_and_one_download(hub: LoopbackHub, cache: DownloadCache, 
 
 
 def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: DownloadCache) -> None:
-    """Pods of a fleet that start later do so: the same weights, whatever a branch says by then."""
+    """Pods of a fleet that start later do so: the same weights, whatever the branch has by then."""
     repo = hub.add("org/tiny", model_files())
     with pull("hf://org/tiny", "--no-refresh") as process:
         first, _ = process.communicate(timeout=PATIENCE)

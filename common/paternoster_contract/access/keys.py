@@ -17,7 +17,7 @@ READER_TO_GATEWAY = "reader-to-gateway"
 """Purpose of the key of who may read what became of all tenants' calls: who has the gateways' root key."""
 
 KEY_DIGEST = "X-Paternoster-Key-Digest"
-"""From the batch service to gateways: :func:`digest_key` of the client's key on whose behalf a request is sent."""
+"""Header from the batch service to gateways: :func:`digest_key` of the key of the client that a request is for."""
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 

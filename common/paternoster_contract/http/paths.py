@@ -41,7 +41,7 @@ SHARD_ROUTES = "/routes/shard"
 """One shard's rows of the same, for the operators of the other shards."""
 
 DEBUG_REQUESTS = "/debug/requests"
-"""What became of the last calls of a gateway, and of the one whose id follows, on the port of its statistics."""
+"""Records of the last calls of a gateway, and of the one whose id follows, on the port of its statistics."""
 
 OPERATOR_HEALTH = "/healthz"
 """The operator's liveness: 200 while every worker lives."""

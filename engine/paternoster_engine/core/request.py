@@ -182,7 +182,7 @@ class Request:
     """Most likely next tokens of one of several sequences."""
 
     waited_for: WaitReason = WaitReason.STEP
-    """What kept the queue from being worked off when it was admitted first."""
+    """Reason for which it waited when it was admitted first."""
     first_scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None

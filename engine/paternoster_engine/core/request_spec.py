@@ -10,7 +10,7 @@ from paternoster_engine.core.text_piece import TextPiece
 
 
 class RequestAdapter(Protocol):
-    """What is added to the model for a request's rows. Only the runner applies it."""
+    """Adapter of a request's rows. Only the runner applies it."""
 
     @property
     def digest(self) -> bytes:

@@ -24,4 +24,4 @@ class StepInput:
     has ``slots [tokens]``.
     """
     lora: LoraBatch | None = None
-    """Which rows have which adapter; None where none has one."""
+    """Adapters of the rows; None where no row has one."""

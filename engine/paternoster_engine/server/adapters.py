@@ -33,25 +33,25 @@ Open = Callable[[Path, int], "OpenAdapter"]
 """Opens a path, for a number of bytes that its matrices may take."""
 
 MOST_ADAPTERS = 10_000
-"""That have a name."""
+"""Most adapters that have a name."""
 LONGEST_PATH = 4096
 FULL_SECONDS = 1.0
-"""After which memory that is full is looked at again, though none was freed."""
+"""Time after which memory that is full is looked at again, though none was freed."""
 ROOM_SECONDS = 30.0
-"""After which a request or a load gives up that waits for room."""
+"""Time after which a request or a load gives up that waits for room."""
 COLLECT_SECONDS = 5.0
-"""Between two collections, however many wait: each holds up all calls."""
+"""Time between two collections, however many wait: each holds up all calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedAdapter:
-    """What clients ask for by ``name``."""
+    """Adapter under the name that clients ask for."""
 
     name: str
     path: str
     digest: bytes
     created: int
-    """When it was loaded, in seconds since 1970."""
+    """Time of its load, in seconds since 1970."""
     found: "LoraAdapter | None" = field(default=None, compare=False, repr=False)
     """Adapter that a request on its way holds, should the name get another one meanwhile."""
 
@@ -94,7 +94,7 @@ class AdapterStore:
 
     @property
     def most_resident(self) -> int:
-        """How many adapters of the largest one's size fit; 0 before there is one."""
+        """Number of adapters of the largest one's size that fit; 0 before there is one."""
         largest = max((adapter.nbytes for adapter in list(self._alive.values())), default=0)
         return self.max_bytes // largest if largest else 0
 
@@ -109,7 +109,7 @@ class AdapterStore:
         return sorted(named.name for named in self.named if named.digest in wanted)
 
     def find_adapter(self, name: str) -> NamedAdapter:
-        """What ``name`` stands for now, held in memory if it is there; raises :class:`UnknownModel`."""
+        """Find the adapter of ``name``, held in memory if it is there; raises :class:`UnknownModel`."""
         if name not in self._named:
             raise UnknownModel(name)
         named = self._named[name]
@@ -201,7 +201,7 @@ class AdapterStore:
         return adapter
 
     async def _read(self, open_adapter: Open, path: str) -> "LoraAdapter":
-        """From its files, once there is room; raises :class:`ModelError`."""
+        """Read an adapter from its files, once there is room; raises :class:`ModelError`."""
         opened = await _read_in_thread(partial(open_adapter, Path(path), self.max_bytes), path)
         await self._make_room(opened.nbytes)
         self._promised += opened.nbytes
@@ -265,13 +265,13 @@ class AdapterStore:
 
 
 def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """In whatever thread let go of an adapter last."""
+    """Wake who waits for room, from whatever thread let go of an adapter last."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(event.set)
 
 
 async def _read_in_thread(function: Callable[[], T], path: str) -> T:
-    """In a thread that ends, with the compute threads that torch gives to it: they would slow those of the engine.
+    """Run ``function`` in a thread that ends, and torch's compute threads with it: they would slow the engine's.
 
     Raises :class:`ModelError`, for what the system and torch raise as well.
     """

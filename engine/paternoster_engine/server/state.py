@@ -54,7 +54,7 @@ class ServedModel:
     adapters: AdapterStore | None = None
     """Further names, each of the model with an adapter; None where there can be none."""
     adapter: NamedAdapter | None = None
-    """What a client asked for; None for the model as it is."""
+    """Adapter that a client asked for; None for the model as it is."""
 
     @property
     def records_texts(self) -> bool:
@@ -73,7 +73,7 @@ class ServedModel:
         return replace(self, name=name, fingerprint=adapter.mark_fingerprint(self.fingerprint), adapter=adapter)
 
     async def acquire_adapter(self) -> "LoraAdapter | None":
-        """What a request's rows get, once it is in memory; raises :class:`AdapterUnavailable`."""
+        """Return the adapter of a request's rows, once it is in memory; raises :class:`AdapterUnavailable`."""
         if self.adapters is None or self.adapter is None:
             return None
         return await self.adapters.acquire(self.adapter)

@@ -68,7 +68,7 @@ class Attempt:
     tokens: PromptTokens | None = None
     """Tokens of the prompt, where the answer states them."""
     phases: RequestPhases | None = None
-    """Where the time until the first byte went, where the answer states it."""
+    """Parts of the time until the first byte, where the answer states them."""
     suspicion: Suspicion = Suspicion.NONE
     """Whether the call may have made the replica stop."""
     is_stop: bool = False

@@ -95,7 +95,7 @@ class JournaledStream:
         self.replica_drains = False
         """Whether the replica admits nothing more, and goes on with the stream until another one has it."""
         self.phases: RequestPhases | None = None
-        """Where the time went at the last replica, once it has made its last frame."""
+        """Parts of the time at the last replica, once it has made its last frame."""
         self._request = request
         self._buffer = bytearray()
         self._counted = FREE_BYTES

@@ -107,7 +107,7 @@ class CallSession:
 
     @property
     def phases(self) -> RequestPhases | None:
-        """Where the time of the stream went at its last replica, once that has made the last frame."""
+        """Parts of the stream's time at its last replica, once that has made the last frame."""
         return None if self._journal is None else self._journal.phases
 
     def may_move(self) -> bool:

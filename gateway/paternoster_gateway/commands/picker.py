@@ -15,7 +15,7 @@ from paternoster_gateway.picker.limits import PickerLimits
 HELP = "pick replicas for Envoy: an endpoint picker of the Gateway API Inference Extension"
 LOG_LEVEL = "info"
 DRAIN_SECONDS = 20
-"""After SIGTERM, for requests without a replica; a pod has 30 by default."""
+"""Time after SIGTERM for requests without a replica; a pod has 30 s by default."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

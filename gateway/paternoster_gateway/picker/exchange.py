@@ -59,7 +59,7 @@ class WholeRequest:
 
     @property
     def path(self) -> str:
-        """Without its query."""
+        """Path without its query."""
         return _path_of(self.headers)
 
 
@@ -86,7 +86,7 @@ Event = WholeRequest | AnswerBegun | AnswerPiece
 
 
 class ExchangePhase(Enum):
-    """What an exchange waits for."""
+    """Phase of an exchange, by the message that comes next."""
 
     HEAD = "the headers of the request"
     BODY = "the body of the request"

@@ -40,7 +40,7 @@ MAX_MESSAGE_BYTES = 2**21
 
 @dataclass(frozen=True, slots=True)
 class PickerPorts:
-    """Where a picker listens; a port of 0 is any free one."""
+    """Ports of a picker; 0 is any free one."""
 
     host: str
     picks: int
@@ -79,7 +79,7 @@ class RunningPicker:
     """A picker that listens."""
 
     app: FastAPI
-    """Its probes and statistics."""
+    """Application with its probes and statistics."""
     picks: str
     """Address of its streams."""
     health: str

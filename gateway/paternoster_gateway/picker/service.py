@@ -111,7 +111,7 @@ class PickerStream:
         self._open_request: OpenRequest = picker.open_requests.add_request("", self._give_up)
         self._exchange = Exchange(picker.limits, self._open_request.hold_body)
         self._ending: Refusal | None = None
-        """Why the picker itself has cancelled the task, where it has."""
+        """Reason for which the picker itself has cancelled the task, where it has."""
         self._is_released = self._answers = False
         self._request: RoutedRequest | None = None
         self._admission = ClientAdmission("")

@@ -1,1 +1,1 @@
-"""What became of the calls of a gateway."""
+"""Records of the calls of a gateway."""

@@ -1,4 +1,4 @@
-"""What became of the calls of a gateway, and why each took as long as it did; pure. No prompt or answer is in it.
+"""Record the calls of a gateway, and why each took as long as it did; pure. No prompt or answer is in it.
 
 A record follows the actions of a session and the events that answer them. It ends as a document of bounded size, and
 :class:`CallRecords` keeps the last ones, shared out by fleet and tenant.
@@ -270,7 +270,7 @@ def _encode_bounded(document: Document) -> bytes:
 
 
 def _decode_document(data: bytes) -> Document:
-    """What was encoded, with the cause of its time."""
+    """Decode a record, with the cause of its time."""
     document: Document = marshal.loads(data)
     name, why = find_cause(document)
     return document | {"cause": {"name": name, "why": why}}

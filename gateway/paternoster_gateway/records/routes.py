@@ -23,7 +23,7 @@ LONGEST_ID = 128
 
 
 def add_record_routes(app: FastAPI, records: CallRecords, roots: KeyFiles | None) -> None:
-    """Without ``roots`` a gateway sends no keys and asks for none here, as for its statistics."""
+    """Add the routes of records. Without ``roots`` a gateway sends no keys and asks for none here."""
 
     def refuse_caller(request: Request) -> Response | None:
         if roots is None:

@@ -158,7 +158,7 @@ class RoutedRequest:
     pick: Pick | None = None
     """Why it was sent where it was last; None where it was sent by load alone."""
     sent: dict[str, SentRequest] = field(default_factory=dict)
-    """What was sent by its chain and waits for its first byte, by URL."""
+    """Requests that were sent by their chain and wait for the first byte, by URL."""
     subset: Collection[str] | None = None
     """Addresses of the replicas that it may be sent to, such as ``10.0.0.7:8000``; None: each of its fleet."""
     rejection: Reject | None = None

@@ -85,7 +85,7 @@ class SentRequest:
     prompt: PromptChain
     pace: ReplicaPace
     expected_seconds: float | None = None
-    """To its first byte; None until answers of the fleet have shown how long that takes."""
+    """Expected time to its first byte; None until answers of the fleet have shown how long that takes."""
 
 
 class PrefixRouting:

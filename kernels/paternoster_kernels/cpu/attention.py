@@ -12,7 +12,7 @@ from paternoster_kernels.scaled_cache import is_scaled
 
 
 def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | AttentionPlan:
-    """Plan attention; the plan says, by its type, whether the C++ or the reference reads this cache."""
+    """Plan attention; by the type of the plan the C++ or the reference reads this cache."""
     return device_batch.plan_attention(batch, cache) if is_tiled(cache) else reference.plan_attention(batch, cache)
 
 

@@ -1,4 +1,4 @@
-"""How many replicas a manifest allows at a moment: its bounds, and the schedules that hold."""
+"""Bounds of a manifest's replicas at a moment, with the schedules that hold."""
 
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta

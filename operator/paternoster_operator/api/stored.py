@@ -24,14 +24,14 @@ class RemovedField:
     """A field that a schema of this version once had."""
 
     successor: str
-    """What takes its place, in words."""
+    """Successor, in words."""
     default: int | str | None
     """Value that API servers wrote into stored resources where none was set; None where there was none."""
     type: str = "integer"
 
     @property
     def advice(self) -> str:
-        """What happened to it, and what to do, in words."""
+        """Advice for who sets it, in words."""
         return f"was removed: {self.successor}; leave it out"
 
     def to_rule(self, path: Path) -> Rule:

@@ -21,7 +21,7 @@ class Observation:
     draining: Collection[str]
     """Pods that finish what they have and end."""
     engines: Mapping[str, EngineStats]
-    """Reports of pods that answered and were believed, by pod."""
+    """Reports of pods that answered, less those that were refused, by pod."""
     held: int = 0
     """Requests that gateways hold for want of a replica."""
     in_flight: int = 0

@@ -47,13 +47,13 @@ class Tuning:
     """Arrivals that weigh as much as what runs now: a rate of few requests is uncertain."""
 
     cap_step: int = 4
-    """Sequences by which the cap is raised at least, while no number of them is known to be too many."""
+    """Sequences by which the cap is raised at least, while no cap has been found too high."""
     max_cap_cut_share: float = 0.2
     """Largest share of the cap that is taken away at once when tokens come too late."""
     planned_kv_usage: float = 0.9
     """KV use up to which replicas are planned for; with PreemptionRate the cap is raised no further."""
     min_ended_requests: int = 5
-    """Ended requests below which the preempted ones among them say little."""
+    """Ended requests below which the share of the preempted ones is chance."""
     like_kv_share: float = 1.5
     """How many times as much of the KV pool a sequence may hold for an earlier trial of the cap to count still."""
     max_repeated_share: float = 0.05

@@ -1,4 +1,4 @@
-"""Which shard of an operator watches and reconciles which fleets. Pure.
+"""Share the fleets out among the shards of an operator, by buckets. Pure.
 
 A fleet is in one of :data:`NUM_BUCKETS` buckets for ever, by the hash of its namespace and name; shards have buckets.
 So the label that the API server selects by is the same for every number of shards, and another number starts no pod

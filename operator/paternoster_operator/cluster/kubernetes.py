@@ -88,12 +88,12 @@ class Cache(Protocol):
 
 
 class OwnedFleets(Protocol):
-    """Which fleets this process may change."""
+    """Fleets that this process may change."""
 
     def owns(self, key: Key) -> bool: ...
 
     def find_token(self, key: Key) -> int | None:
-        """What the fleet's status is to have; None for nothing."""
+        """Token that the fleet's status is to have; None for none."""
         ...
 
 
@@ -353,7 +353,7 @@ class KubernetesCluster:
         ]
 
     def list_in_buckets(self, buckets: Collection[int]) -> Sequence[Key]:
-        """Fleets of which there is any object, by what these say."""
+        """Fleets of which there is any object, by the objects' labels and owners."""
         kinds = (self._cache.resources, self._cache.pods, self._cache.replica_sets, *self._cache.children.values())
         keys = {Key(*key) for seen in kinds for key in seen}
         return sorted(key for key in keys if find_bucket(key) in buckets)

@@ -50,7 +50,7 @@ class Leadership:
         self._lock = _Lock(lease.name, lease.namespace, self.identity, api)
 
     def find_term(self) -> int | None:
-        """Which time it is that this process leads without a gap; None where it has not renewed the Lease lately.
+        """Number of this leadership, which has no gap; None where the Lease was not renewed lately.
 
         The election itself goes by the time of day, and tries for :data:`RENEW_SECONDS` to renew a lost Lease. Where a
         process that was stopped for long finds its Lease as it was, others may have acted: that is another term.
@@ -107,7 +107,7 @@ class _Lock(LeaseLock):
     """A lock whose every request ends, and whose failures are answers."""
 
     renewed_at = float("-inf")
-    """When the last request was begun that made or renewed the Lease, on the monotonic clock."""
+    """Begin of the last request that made or renewed the Lease, on the monotonic clock."""
     terms = 0
     """Renewals before which the Lease was not renewed for so long that its holder may not act."""
 

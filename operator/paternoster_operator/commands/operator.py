@@ -171,7 +171,7 @@ def list_shard_urls(args: argparse.Namespace) -> list[str]:
     if args.shard.count == 1:
         return []
     if not args.leader_elect:
-        raise ValueError(f"--shard is {args.shard}: needs --leader-elect, as its Lease says who reconciles")
+        raise ValueError(f"--shard is {args.shard}: needs --leader-elect, as its Lease decides who reconciles")
     if "{shard}" not in (args.shard_url or ""):
         raise ValueError(f"--shard-url is {args.shard_url!r}: must have {{shard}} in it, with --shard {args.shard}")
     return [args.shard_url.replace("{shard}", str(number)) for number in args.shard.others]

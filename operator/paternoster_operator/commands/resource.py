@@ -52,7 +52,7 @@ def list_resources(args: argparse.Namespace, *, all_namespaces: bool) -> Sequenc
 
 
 def read_pods(args: argparse.Namespace, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the pods that the status of ``document`` selects; raises ``OSError`` that says why it cannot."""
+    """Return the pods that the status of ``document`` selects; raises ``OSError`` with the reason where it cannot."""
     from paternoster_contract.labels import PODS
     from paternoster_operator.cluster.kubeconfig import read_pods
     from paternoster_operator.local.client import fetch_list

@@ -151,7 +151,7 @@ def _build_probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
 
 
 def _place_pods(spec: LLMDeploymentSpec, names: ChildNames) -> dict[str, Any]:
-    """Where pods run and as whom; they are spread as the resource says, else over nodes, where possible."""
+    """Placement and identity of pods; they are spread as the resource has it, else over nodes, where possible."""
     constraints = spec.topology_spread_constraints or [TopologySpread(topology_key="kubernetes.io/hostname")]
     return {
         "topologySpreadConstraints": [

@@ -62,7 +62,7 @@ def _model_volume(model: Model) -> dict[str, Any] | None:
     """The whole claim, as links in a folder may lead out of it; the image; or the cache."""
     if (image := model.image) is not None:
         policy = {} if model.image_pull_policy is None else {"pullPolicy": model.image_pull_policy.value}
-        # Not a subPath: containerd before 2.2 would mount the whole image and say nothing.
+        # Not a subPath: containerd before 2.2 would mount the whole image without an error.
         return {"image": {"reference": image.reference, **policy}}
     if (claim := model.claim) is not None:
         return {"persistentVolumeClaim": {"claimName": claim[0], "readOnly": True}}
@@ -79,7 +79,7 @@ def _cache_volume(model: Model) -> dict[str, Any]:
 
 
 def _fetch_container(spec: LLMDeploymentSpec, image: str, resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Its image is pulled when the engine's is."""
+    """Container that fetches the model; its image is pulled when the engine's is."""
     credentials, limit = spec.model.credentials_secret_ref, spec.model.cache_limit
     link = ["--link", MODEL_LINK] if spec.engine.runtime.is_foreign else []
     # What does not fit is refused by name, before the kubelet evicts the pod for it.

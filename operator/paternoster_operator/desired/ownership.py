@@ -1,4 +1,4 @@
-"""What every child of a fleet carries: its name, labels and owner."""
+"""Names, labels and owner of every child of a fleet."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ class ChildNames:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """With the owner, so that garbage collection removes the child with its LLMDeployment."""
+        """Metadata with the owner, so that garbage collection removes the child with its LLMDeployment."""
         return {
             "name": self.name,
             "namespace": self.namespace,

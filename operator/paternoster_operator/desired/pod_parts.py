@@ -14,7 +14,7 @@ CONTAINER_SECURITY: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class PodParts:
-    """What one subject adds to a pod."""
+    """Parts that one subject adds to a pod."""
 
     init_containers: Sequence[dict[str, Any]] = ()
     volumes: Sequence[dict[str, Any]] = ()

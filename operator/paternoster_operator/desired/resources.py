@@ -128,7 +128,7 @@ def startup_timeout(spec: LLMDeploymentSpec) -> int:
 
 
 def _brings_shared_memory(given: PodTemplate) -> bool:
-    """Whether ``/dev/shm`` of the engine is what the template says."""
+    """Whether the template sets ``/dev/shm`` of the engine."""
     return bool(given.spec.get("hostIPC")) or any(
         mount["mountPath"] == SHARED_MEMORY_FOLDER
         for container in given.spec.get("containers", ())

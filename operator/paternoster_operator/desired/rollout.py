@@ -71,7 +71,7 @@ def choose_strategy(spec: LLMDeploymentSpec, replicas: int, observed: Observed) 
 
 
 def explain_lost_surge(there: DeploymentView | None, strategy: Strategy) -> str:
-    """Why a rollout goes on without the surge that it began with; empty where it does not."""
+    """Reason for which a rollout goes on without the surge that it began with; empty where it does not."""
     if there is None or not there.rolling or not strategy.why or strategy.max_surge or not there.max_surge:
         return ""
     return f"maxSurge {there.max_surge}->0, old replicas end before new ones start: {strategy.why}"

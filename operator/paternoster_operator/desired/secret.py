@@ -19,7 +19,7 @@ ADMIN_FIELD = "admin"
 API = "api"
 ADMIN = "admin"
 KEY_FOLDERS = {purpose: f"{labels.KEYS_FOLDER}/{purpose}" for purpose in (API, ADMIN)}
-"""Where an engine has the keys for a purpose."""
+"""Paths at which an engine has the keys for a purpose."""
 READABLE_BY_GROUP = 0o440
 
 

@@ -131,7 +131,7 @@ def _is_allowed(claim: Claim, names: Names) -> bool:
 
 
 def _find_misnamed(wanted: Iterable[str], key: Key, names: Names) -> list[str]:
-    """Names of ``wanted`` that do not begin as this installation wants them to."""
+    """Names of ``wanted`` that lack the prefix of this installation."""
     return [name for name in wanted if names is not Names.GLOBAL and not name.startswith(f"{key.namespace}/")]
 
 

@@ -58,7 +58,7 @@ class EngineChecks:
     async def find_faults(
         self, observed: Observed, resource: LLMDeployment, ask_engine: AskEngine, find_keys: FindKeys, clock: float
     ) -> PodFields:
-        """What was met at the engines of the pods of ``observed``, by their name."""
+        """Check the engines of the pods of ``observed``; returns faults by their name."""
         pods = [] if observed.is_target else [pod for pod in observed.live if _is_checked(pod)]
         model = resource.served_names[0]
         self._checks = {pod.name: self._find_check(pod, pod.upstream_model or model) for pod in pods}

@@ -12,15 +12,15 @@ LOOP_ENDS = 3
 
 @dataclass(slots=True)
 class ServedPods:
-    """Which pods of a fleet have served, and how often each had ended when it last ran for long."""
+    """Pods of a fleet that have served, and how often each had ended when it last ran for long."""
 
     _steady_ends: dict[str, int] = field(default_factory=dict)
-    """Its ends as of its last run of :data:`STEADY_SECONDS`, or else as of when it served first, by the pod's name."""
+    """Ends as of its last run of :data:`STEADY_SECONDS`, or else as of when it served first, by the pod's name."""
     _served_ends: dict[str, int] = field(default_factory=dict)
     """Ends as of the last run in which it served."""
 
     def recall_pods(self, observed: Observed) -> PodFields:
-        """What is remembered of the pods of ``observed``, by their name."""
+        """Fields that are remembered of the pods of ``observed``, by their name."""
         names = {pod.name for pod in observed.pods}
         self._steady_ends, self._served_ends = (
             {name: ends for name, ends in before.items() if name in names}

@@ -28,7 +28,7 @@ MISSING_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _ShardTable:
-    """What one shard answered last."""
+    """Last answer of one shard."""
 
     etag: str = ""
     rows: dict[bytes, PublishedRow] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class ShardTables:
         return all(table.is_read for table in self._tables.values())
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Read the tables of other shards until cancelled."""
         while self._tables:
             await asyncio.gather(*(self._read(url, table) for url, table in self._tables.items()))
             await asyncio.sleep(READ_SECONDS)

@@ -1,1 +1,1 @@
-"""Which fleets this operator reconciles, of several operators that share a cluster's fleets out among them."""
+"""Ownership of fleets, of several operators that share a cluster's fleets out among them."""

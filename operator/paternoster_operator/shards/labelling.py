@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 FLEETS_AT_ONCE = 8
 RETRY_SECONDS = 5.0
-"""Until a fleet is looked at again whose objects are still seen without the label, or which may not have it yet."""
+"""Time until a fleet is looked at again whose objects lack the label, or which may not have it yet."""
 
 
 class LabelledObjects(Protocol):

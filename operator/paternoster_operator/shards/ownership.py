@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 FOLLOW_SECONDS = 2.0
 """Between two reads of the record; with a request less than a Lease lasts, so that a deleted record is seen in time."""
 BUCKETS_AT_ONCE = 8
-"""Which a shard lets go of together: their fleets wait until all objects of them have their labels."""
+"""Buckets that a shard lets go of together: their fleets wait until all objects of them have their labels."""
 
 
 class ClaimsObject(Protocol):
-    """Where the record of shards is, and the Leases of their holders; all methods raise :class:`ClusterError`."""
+    """Record of shards, and the Leases of their holders; all methods raise :class:`ClusterError`."""
 
     async def read_config_map(self, key: Key) -> tuple[Mapping[str, str], str] | None: ...
 
@@ -70,7 +70,7 @@ class FleetOwnership:
         self._clock = clock
         self._wall = wall
         self._term: int | None = None
-        """In which the record was read."""
+        """Term in which the record was read."""
         self._has_all = False
         self._tokens: dict[int, int] = {}
         """Tokens of the buckets that it reconciles."""
@@ -83,7 +83,7 @@ class FleetOwnership:
         self._begun = False
         """Whether the buckets that it has got a token of this leadership."""
         self._made_at = float("-inf")
-        """When it made the record."""
+        """Time at which it made the record."""
         self._seen: dict[int, tuple[tuple[str, str], float]] = {}
         """The Lease of another shard, and since when it is as it is, by the shard's number."""
 
@@ -97,7 +97,7 @@ class FleetOwnership:
         return self._begun and self._is_current() and (bucket not in self._held or bucket in self.shard.buckets)
 
     def find_token(self, key: Key) -> int | None:
-        """What the fleet's status is to have; None in a cluster that never had several shards."""
+        """Token that the fleet's status is to have; None in a cluster that never had several shards."""
         return self._tokens.get(find_bucket(key))
 
     def sees_all(self, key: Key) -> bool:
@@ -126,7 +126,7 @@ class FleetOwnership:
         self._seen.clear()
 
     async def follow(self) -> None:
-        """Until cancelled; only while this process leads its shard."""
+        """Follow the record until cancelled; only while this process leads its shard."""
         fault = ""
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What became of a request, for a reader: from the records of a gateway. Pure."""
+"""Page of one request for a reader, from the records of a gateway. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

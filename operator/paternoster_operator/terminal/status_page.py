@@ -54,7 +54,7 @@ def describe_fleet(
 
 
 def _find_unseen(document: Document) -> str:
-    """Why the status is not that of the present manifest; empty where it is."""
+    """Reason for which the status is not that of the present manifest; empty where it is."""
     generation = document["metadata"].get("generation")
     if document.get("status", {}).get("observedGeneration", generation) == generation:
         return ""
@@ -79,10 +79,10 @@ def _describe_causes(document: Document) -> Iterator[tuple[str, ...]]:
             continue
         shown_reasons.add(reason)
         yield "why", f"{reason}: {_without_step(message, step)}"
-        yield "next", step or "wait: nothing is known that stands in its way"
+        yield "next", step or "wait: nothing was found that stands in its way"
     load, bounds = status.get("load", {}), status.get("bounds")
     if load.get("utilizationPercent", 0) > 100 and not shown_reasons & {"MaxReplicas", "GPUBudget"}:
-        yield "why", f"Overloaded: what comes wants {load['utilizationPercent']}% of what the replicas sustain"
+        yield "why", f"Overloaded: the traffic needs {load['utilizationPercent']}% of what the replicas sustain"
         yield "next", "wait for more replicas" if bounds else "set spec.autoscaling, or raise spec.replicas"
 
 

@@ -58,7 +58,7 @@ class SimulatedReplica:
         self._steps = 0
         """Pure decode steps of the run under way."""
         self._counted = 0
-        """How many of those are in the sums of steps."""
+        """Number of those that are in the sums of steps."""
         self._ahead = FastForward(self.scheduler)
         self._first_token_time = self._inter_token_time = self._first_tokens = self._inter_tokens = 0
         """Sums over finished requests, as the counters of ``/stats`` have them."""

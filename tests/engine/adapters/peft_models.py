@@ -111,7 +111,7 @@ class AdaptedModel:
 
     @torch.inference_mode()
     def logits(self, *sequences: tuple[Sequence[int], LoraAdapter | None]) -> torch.Tensor:
-        """After the last token of each prompt, ``[sequences, vocab]``, all in one step."""
+        """Logits after the last token of each prompt, ``[sequences, vocab]``, all in one step."""
         blocks = 16
         cache = allocate_kv_cache(
             KVPoolShape(1 + blocks * len(sequences), 32, 0), self.config, self.dtype, CPU, wait=True

@@ -1,4 +1,4 @@
-"""Expressions for names of modules: what ``re`` and peft say of them, in a time that no pattern makes long."""
+"""Expressions for names of modules match as in ``re`` and peft, in a time that no pattern makes long."""
 
 import re
 from typing import Any

@@ -163,7 +163,7 @@ def test_narrow_forms_are_near_to_peft(form: str, tiled: Path, tmp_path: Path) -
 
 
 def test_matrices_in_blocks_of_few_bits_give_what_their_numbers_give(tmp_path: Path) -> None:
-    """To the last bit, as without an adapter: of the default model, whose file has such blocks."""
+    """The default model, whose file has such blocks, computes to the last bit as without an adapter."""
     if load_library() is None:
         pytest.skip("there is no product with blocks without the native operations")
     packed, plain = (

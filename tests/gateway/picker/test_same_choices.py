@@ -58,7 +58,7 @@ class PatientDispatcher(Dispatcher):
 
 
 class Driver:
-    """What one of the two decides, by number of the request."""
+    """Decisions of one of the two, by number of the request."""
 
     def __init__(self, clock: Clock) -> None:
         self.dispatcher = PatientDispatcher(Balancer("gateway", PrefixRouting(1)), clock)
@@ -113,7 +113,7 @@ class GatewayDriver(Driver):
 
 
 class StreamOfTest:
-    """In the place of a context of gRPC's."""
+    """Stand-in for a context of gRPC's."""
 
     def __init__(self, messages: Sequence[ProcessingRequest], answer: asyncio.Future[PromptTokens]) -> None:
         self.messages = list(messages)

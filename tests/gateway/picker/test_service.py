@@ -1,4 +1,4 @@
-"""What a picker answers to streams: choices, refusals, what it counts, and how streams end."""
+"""Answers of a picker to streams: choices, refusals, what it counts, and how streams end."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What adapters add to rows: near to exact, and for each row alike in any batch."""
+"""Products of adapters are near to exact, and for each row alike in any batch."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -83,7 +83,7 @@ def test_the_schema_takes_a_removed_field_with_its_former_default_alone(
 
 
 def test_the_laws_constants_are_the_former_defaults() -> None:
-    """What a fleet did that set none of them, it does still."""
+    """A fleet that set none of them behaves as before."""
     tuning, defaults = DEFAULT_TUNING, {path[-1]: removed.default for path, removed in REMOVED_FIELDS.items()}
     assert {
         "windowSeconds": tuning.window_seconds,

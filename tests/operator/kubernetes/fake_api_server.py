@@ -248,7 +248,7 @@ class FakeApiServer:
 
 
 def matches_selector(document: dict[str, Any], selector: str) -> bool:
-    """Whether the labels are as ``selector`` says: ``name=value``, ``name``, ``name in (a,b)`` or ``notin (a,b)``."""
+    """Whether the labels match ``selector``: ``name=value``, ``name``, ``name in (a,b)`` or ``notin (a,b)``."""
     found = document["metadata"].get("labels", {})
     for part in re.findall(r"[^,(]+(?:\([^)]*\))?", selector):
         name, operator, values = re.fullmatch(r"(\S+?)(?:(=| in | notin )(.*))?", part).groups()  # type: ignore[union-attr]

@@ -65,7 +65,7 @@ async def test_a_fleet_that_another_shard_sees_is_not_gone(shards: tuple[ShardsN
     await two.follow()
     assert two.config_map.record.fleets[OWNER].gone_since is None
     await one.follow()
-    assert one.config_map.record.fleets[OWNER].gone_since is not None, "its own shard says that it is"
+    assert one.config_map.record.fleets[OWNER].gone_since is not None, "its own shard has recorded that"
     assert (await two.served()) == {THIEF: ("mine",)}
 
 
@@ -78,7 +78,7 @@ async def test_writers_that_come_at_once_lose_nothing(shards: tuple[ShardsNames,
     await one.directory._store.write(one.directory._find_record)
     await two.directory._store.write(two.directory._find_record)
     assert two.config_map.record == NameRecord({OWNER: Entry(names=("llama",)), THIEF: Entry(names=("mine",))})
-    assert two.directory.is_read, "gateways would be told that nothing is read"
+    assert two.directory.is_read, "gateways would get 503"
 
 
 async def test_a_writer_that_always_comes_second_gives_up(shards: tuple[ShardsNames, ShardsNames]) -> None:
@@ -97,7 +97,7 @@ async def test_a_writer_that_always_comes_second_gives_up(shards: tuple[ShardsNa
 
 
 async def test_a_fleet_that_this_shard_does_not_own_has_its_recorded_names(document: Any) -> None:
-    """It is another's to rename, and this operator is the one whose watches have it just now."""
+    """Another shard is to rename it, and this operator is the one whose watches have it just now."""
     config_map = ConfigMap()
     await ShardsNames(document, config_map).follow()
     config_map.data = {"names.json": NameRecord({OWNER: Entry(names=("llama",))}).encode()}

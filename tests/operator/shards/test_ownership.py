@@ -159,7 +159,7 @@ def test_no_fleet_has_two_shards_and_in_the_end_each_has_one(
     processes += [Process(world, Shard(n, new), f"new-{n}") for n in range(new)]
     alive = list(processes)
     lost = False
-    """Whether a single shard may begin without the record: it does not know of the others then."""
+    """Whether a single shard may begin without the record: it has no way to find the others then."""
     for action, which, times in steps:
         if action == "wait":
             world.now += which
@@ -210,7 +210,7 @@ def test_a_killed_shard_is_taken_over_with_a_greater_token() -> None:
 
 
 def test_a_stopped_shard_that_finds_its_lease_as_it_was_has_lost_its_buckets_to_another() -> None:
-    """With another number of shards the buckets are taken, and no process takes the Lease."""
+    """Another number of shards takes the buckets, and no process takes the Lease."""
     world = World()
     shards = [Process(world, Shard(number, 3), f"shard-{number}") for number in range(3)]
     settle(world, shards)

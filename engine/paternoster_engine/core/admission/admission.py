@@ -51,7 +51,7 @@ class SlotAdmission:
         self._reservation = make_reservation(config)
         self._admission_preemption = AdmissionPreemption(config, queue, self._reservation, kv)
         self._blocked = self._was_blocked = WaitReason.STEP
-        """Why this step, and the one before it, did not admit all that waited."""
+        """Reasons for which this step, and the one before it, did not admit all that waited."""
         self.num_deferred = 0
         """Requests that the last step passed over for their tenant's limit, or for a prefix that another computes."""
 

@@ -1,4 +1,4 @@
-"""What an adapter_config.json of PEFT says: which modules have an adapter, of which rank and scale. Pure."""
+"""Read PEFT's adapter_config.json: which modules have an adapter, of which rank and scale. Pure."""
 
 import math
 import re
@@ -17,7 +17,7 @@ LARGEST_RANK = 512
 MOST_NAMES = 10_000
 """Limit for modules in a list, and for patterns."""
 MOST_PATTERNS, MOST_EXPRESSIONS = 4096, 16
-"""With a rank or a scale of their own, and those that are not plain names; each is compared with every module."""
+"""Modules with a rank or a scale of their own that are no plain names; each is compared with every module."""
 LARGEST_ALPHA = 2.0**20
 
 UNSUPPORTED: Mapping[str, str] = {
@@ -59,7 +59,7 @@ class AdapterConfig:
         return self.rank if rank is None else rank
 
     def scale_of(self, module: str, rank: int) -> float:
-        """What the product of both matrices, which are of ``rank``, is multiplied by."""
+        """Factor of the product of both matrices, which are of ``rank``."""
         alpha = self.alphas.find(module)
         return (self.alpha if alpha is None else alpha) / (math.sqrt(rank) if self.rank_stabilized else rank)
 
@@ -136,7 +136,7 @@ def _read_targets(fields: Fields, values: Mapping[str, Any], steps: MatchSteps) 
 def _read_names(
     fields: Fields, values: Mapping[str, Any], name: str, steps: MatchSteps
 ) -> Callable[[str], bool] | None:
-    """Which modules a list of names or an expression means; None for none."""
+    """Read which modules a list of names or an expression means; None for none."""
     value = values.get(name)
     if value is None or value == []:
         return None

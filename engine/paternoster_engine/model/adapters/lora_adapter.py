@@ -52,7 +52,7 @@ class ModulePlace:
     """A matrix of the decoder within a module of the files."""
 
     number: int
-    """In :class:`LoraMatrices`."""
+    """Place in :class:`LoraMatrices`."""
     first: int
     """First of the module's outputs."""
     outputs: int
@@ -60,7 +60,7 @@ class ModulePlace:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What the model multiplies with under one name of its files."""
+    """Matrix that the model multiplies with under one name of its files."""
 
     inputs: int
     outputs: int

@@ -18,13 +18,13 @@ LONGEST_PATTERN = 2000
 MOST_NESTED = 16
 """Groups and repeats within each other."""
 MOST_STEPS = 1_000_000
-"""For all patterns and modules of one adapter."""
+"""Steps for all patterns and modules of one adapter."""
 Places = frozenset[int]
 T = TypeVar("T")
 
 
 class MatchSteps:
-    """What is left of the steps that all patterns of an adapter may take."""
+    """Steps that all patterns of an adapter may still take."""
 
     def __init__(self, left: int = MOST_STEPS) -> None:
         self._left = left
@@ -89,7 +89,7 @@ def _check_parts(parts: Any, depth: int) -> None:
 
 
 def _follow(parts: Any, name: str, places: Places, steps: MatchSteps) -> Places:
-    """Where ``parts``, one after another, may end that begin at one of ``places``."""
+    """Places at which ``parts``, one after another, may end that begin at one of ``places``."""
     for operation, argument in parts:
         if not places:
             break

@@ -27,7 +27,7 @@ class MixtureOfExperts:
         self._products = Grouped(parts, prefixes) if grouped else OneByOne(parts, prefixes)
 
     def __call__(self, hidden: torch.Tensor, lora: LayerLora | None = None) -> torch.Tensor:
-        """What is added to the residual, ``[tokens, hidden]``; experts have no adapters."""
+        """Output of the experts, which is added to the residual, ``[tokens, hidden]``; experts have no adapters."""
         scores = self._router(hidden).float().softmax(-1)
         shares, chosen = scores.topk(self._experts.active, -1)
         if self._experts.normalized:

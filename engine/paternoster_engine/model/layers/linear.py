@@ -67,7 +67,7 @@ class Linear:
         return self._finish(self._product(x, self.weight), x, lora)
 
     def _finish(self, product: torch.Tensor, x: torch.Tensor, lora: AddLora | None) -> torch.Tensor:
-        """With bias, adapters and gate."""
+        """Multiply, with bias, adapters and gate."""
         if self._bias is not None:
             product = product.add_(self._bias)
         if lora is not None:

@@ -1,4 +1,4 @@
-"""What adapters add to the products of one step."""
+"""Products of adapters, which are added to those of one step's matrices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,5 +22,5 @@ class LayerLora:
         self._add, self._batch, self._first = add_lora, batch, layer * LAYER_MATRICES
 
     def of_matrix(self, name: str, widths: Sequence[int]) -> AddLora:
-        """For the matrix ``name`` of :data:`MATRICES`; ``widths``: outputs of each of those in it."""
+        """Bind the matrix ``name`` of :data:`MATRICES`; ``widths``: outputs of each of those in it."""
         return partial(self._add, batch=self._batch, first=self._first + MATRICES[name], widths=widths)

@@ -73,7 +73,7 @@ class Caller:
         )
 
     def cache_scope(self, body: SenderFields, adapter: str = "") -> bytes:
-        """Which cached prefixes it may be served from, and adds to; ``adapter``: digest of what its rows get."""
+        """Scope of the cached prefixes it may be served from, and adds to; ``adapter``: digest of its rows' adapter."""
         isolated = self.identity is not None and self.rules.isolates_cache
         # Without an adapter as it was before there were any: other engines of a fleet have the same keys.
         further = (adapter,) if adapter else ()

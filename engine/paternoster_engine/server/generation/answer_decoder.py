@@ -25,7 +25,7 @@ class AnswerDecoder:
 
     @cached_property
     def format(self) -> AnswerFormat:
-        """How the model writes calls of tools and reasoning; the first caller waits for a process to render.
+        """Format of calls of tools and of reasoning; the first caller waits for a process to render.
 
         A model whose template has marks of calls was trained to write those, even if the template shows no tools.
         """

@@ -148,7 +148,7 @@ class Generation:
 
     @property
     def phases(self) -> RequestPhases:
-        """Where the time of the sequences went until now; of those that another engine began, its part here."""
+        """Times of the sequences until now; of those that another engine began, its part here."""
         queue, waited_for, prefill = 0.0, WaitReason.STEP, 0.0
         for each in self._requests:
             if each.first_scheduled is None:

@@ -65,13 +65,13 @@ class PromptEncoder:
         """Another one for conversations with tools, where the model has one."""
         self._args = args
         self.template_format = self.find_format(args.tool_parser)
-        """How calls and reasoning are written in the templates, which may have earlier calls and read no tools."""
+        """Format of calls and reasoning in the templates, which may have earlier calls and read no tools."""
 
     def _new_template(self, source: str | None) -> PromptTemplate:
         return PromptTemplate(source, self.tokenizer.special_names, self.work.longest)
 
     def find_format(self, tool_parser: str) -> AnswerFormat:
-        """How calls are written with ``tool_parser``, and reasoning in the templates."""
+        """Format of calls with ``tool_parser``, and of reasoning in the templates."""
         templates = (self.tokenizer.chat_template or "") + (self.tokenizer.tool_use_template or "")
         return AnswerFormat.find_format(
             templates, self.tokenizer.special_token_id, tool_parser, self._args.reasoning_parser

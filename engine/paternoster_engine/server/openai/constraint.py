@@ -252,7 +252,7 @@ class AnswerConstraint:
         return FieldKeyword(self._tool_field(name), keyword, strict)
 
     def _tool_field(self, name: str) -> str:
-        """Where the schema of the arguments of the tool ``name`` is."""
+        """Place of the schema of the arguments of the tool ``name``."""
         index = [tool.function.name for tool in self._tools].index(name)
         return f"tools.{index}.function.parameters"
 

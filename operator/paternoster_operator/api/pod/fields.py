@@ -37,7 +37,7 @@ class Field(NamedTuple):
     of: str
     """A scalar or the name of a type: of the field itself, or of each of its items."""
     keys: tuple[str, ...] | None = None
-    """Fields that tell a list's items apart; empty where it has none, None where this is no list."""
+    """Fields that identify a list's items; empty where it has none, None where this is no list."""
     mapping: bool = False
     """A mapping of strings to ``of``."""
     required: bool = False

@@ -79,5 +79,5 @@ STEPS: Mapping[str, str] = MappingProxyType({
 
 
 def find_next_step(reason: str, message: str) -> str:
-    """What to do about a condition; empty where waiting is all."""
+    """Next step for a condition; empty where waiting is all."""
     return find_step(reason, message) or STEPS.get(reason, "")

@@ -62,7 +62,7 @@ def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> 
 
 
 def find_pod_stall(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
-    """Why one pod does not start, or None. ``now`` is an RFC 3339 time."""
+    """Find why one pod does not start, or None. ``now`` is an RFC 3339 time."""
     found = (
         find_unscheduled(pod, spec, now)
         or _find_unstarted(pod, spec)

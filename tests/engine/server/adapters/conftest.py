@@ -44,7 +44,7 @@ PROMPTS = ("The lift never stops: riders step on and off at", "Seven cars go rou
 
 
 class AdapterFiles:
-    """Writes adapters, and computes what the model says with them without any server."""
+    """Writes adapters, and computes the model's answers with them without any server."""
 
     def __init__(self, model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
         self._model, self._tokenizer, self._folder = model, tokenizer, folder
@@ -65,7 +65,7 @@ class AdapterFiles:
         return self.open(self.write(0), 2**30).nbytes
 
     def answer(self, seed: int | None, prompt: str) -> str:
-        """What the model says with the adapter ``seed``, or without one."""
+        """Answer of the model with the adapter ``seed``, or without one."""
         if (seed, prompt) not in self._answers:
             adapter = None if seed is None else self.open(self.write(seed), 2**30).read()
             params = SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0)

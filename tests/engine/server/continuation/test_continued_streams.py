@@ -155,7 +155,7 @@ async def test_stream_goes_on_after_any_frame(server: Server, tokenizer: Tokeniz
 
 
 async def test_a_stream_states_where_its_time_went(server: Server, tokenizer: Tokenizer) -> None:
-    """In a frame that is for the gateway alone, once the last token has come."""
+    """A frame that is for the gateway alone has them, once the last token has come."""
     path, text, body = CASES["chat"]
     _script_answer(server, tokenizer, text)
     response = await server.client.post(path, json=body, headers={STREAM_ID: CALL.encode()})
