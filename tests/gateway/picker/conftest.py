@@ -1,5 +1,6 @@
 """A picker in this process, and streams to it as Envoy opens them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -24,6 +25,13 @@ def route_to(*addresses: str, ready: bool = True, **fields: Any) -> ModelRoute:
     """A row of the routing table with replicas at ``addresses``."""
     replicas = [Replica(name=each, url=f"http://{each}", ready=ready) for each in addresses]
     return ModelRoute(replicas=replicas, **fields)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until it is so."""
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.01)
 
 
 class EnvoyStream:
@@ -68,20 +76,25 @@ class PickerUnderTest:
         self.running = running
         self.table = table
         self._stub = stub
+        self._streams: list[EnvoyStream] = []
+        """All that were opened: gRPC cancels a call that nothing refers to."""
 
     @property
     def in_flight(self) -> Mapping[str, int]:
         return self.running.picker.dispatcher.balancer.in_flight
 
-    def publish(self, **models: ModelRoute) -> None:
-        """Make these the models that there are, at once."""
+    async def publish(self, **models: ModelRoute) -> None:
+        """Make these the models that there are; returns once the picker has read the table."""
         table = RoutingTable(models=models)
-        self.table.write_text(table.model_dump_json())
-        self.running.source.table = table
-        self.running.picker.dispatcher.change_table(table)
+        written = self.table.with_suffix(".new")
+        written.write_text(table.model_dump_json())
+        written.replace(self.table)
+        await until(lambda: self.running.source.table.models == table.models)
 
     def open_stream(self) -> EnvoyStream:
-        return EnvoyStream(self._stub.Process())
+        stream = EnvoyStream(self._stub.Process())
+        self._streams.append(stream)
+        return stream
 
 
 StartPicker = Callable[..., Awaitable[PickerUnderTest]]
@@ -107,7 +120,7 @@ async def start_picker(tmp_path: Path) -> AsyncIterator[StartPicker]:
             )
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(running.picks))
             picker = PickerUnderTest(running, table, ExternalProcessorStub(channel))
-            picker.publish(m=route_to(*addresses, **fields))
+            await picker.publish(m=route_to(*addresses, **fields))
             return picker
 
         yield start

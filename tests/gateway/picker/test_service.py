@@ -1,8 +1,6 @@
 """Answers of a picker to streams: choices, refusals, what it counts, and how streams end."""
 
-import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
-from tests.gateway.picker.conftest import ADDRESSES, BODY, PickerUnderTest, StartPicker, route_to
+from tests.gateway.picker.conftest import ADDRESSES, BODY, PickerUnderTest, StartPicker, route_to, until
 from tests.gateway.picker.envoy_messages import (
     HEADERS,
     answer_body,
@@ -34,12 +32,6 @@ def refusal(reply: ProcessingResponse) -> tuple[int, str, dict[str, str], dict[s
     answer = reply.immediate_response
     headers = {each.header.key: each.header.raw_value.decode() for each in answer.headers.set_headers}
     return answer.status.code, headers.get("x-llm-d-request-dropped-reason", ""), headers, json.loads(answer.body)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_request_counts_where_it_is_until_its_stream_ends(picker: PickerUnderTest) -> None:
@@ -66,7 +58,7 @@ async def test_a_request_counts_at_the_replica_that_served_it(picker: PickerUnde
     head = answer_head(served=chosen[1]) if metadata else answer_head(attributes=attributes)
     await stream.send(head)
     await stream.read()
-    assert picker.in_flight == {f"http://{chosen[1]}": 1}
+    await until(lambda: picker.in_flight == {f"http://{chosen[1]}": 1})
     following = [(await picker.open_stream().choose())[0] for _ in range(2)]
     assert chosen[0] not in following, "it did not answer"
 
@@ -105,7 +97,7 @@ async def test_streamed_answers_are_sent_back_and_charged(picker: PickerUnderTes
 
 
 async def test_a_model_goes_by_each_of_its_names(picker: PickerUnderTest) -> None:
-    picker.publish(m=route_to(ADDRESSES[0], aliases=["other"]), n=route_to(ADDRESSES[1]))
+    await picker.publish(m=route_to(ADDRESSES[0], aliases=["other"]), n=route_to(ADDRESSES[1]))
     assert await picker.open_stream().choose(b'{"model": "other", "prompt": ""}') == [ADDRESSES[0]]
     assert await picker.open_stream().choose(b'{"model": "n", "prompt": ""}') == [ADDRESSES[1]]
     status, _, _, body = refusal(await picker.open_stream().send_request(b'{"model": "o"}'))
@@ -115,7 +107,7 @@ async def test_a_model_goes_by_each_of_its_names(picker: PickerUnderTest) -> Non
 async def test_a_name_at_the_engine_is_written_into_the_body(picker: PickerUnderTest) -> None:
     row = route_to(ADDRESSES[0])
     replica = row.replicas[0]
-    picker.publish(m=row.model_copy(update={"replicas": [type(replica)(
+    await picker.publish(m=row.model_copy(update={"replicas": [type(replica)(
         name=replica.name, url=replica.url, ready=True, upstream_model="org/model"
     )]}))  # fmt: skip
     stream = picker.open_stream()
@@ -188,14 +180,14 @@ async def test_a_subset_is_kept_to(picker: PickerUnderTest) -> None:
 
 
 async def test_a_fleet_without_a_ready_replica_is_503(picker: PickerUnderTest) -> None:
-    picker.publish(m=route_to(*ADDRESSES, ready=False, hold=False, retry_after_seconds=7))
+    await picker.publish(m=route_to(*ADDRESSES, ready=False, hold=False, retry_after_seconds=7))
     status, reason, headers, body = refusal(await picker.open_stream().send_request())
     assert (status, reason, headers["retry-after"]) == (503, "rejected-no-endpoints", "7")
     assert body["error"]["type"] == "ServiceUnavailableError"
 
 
 async def test_a_request_is_held_until_a_replica_is_ready(picker: PickerUnderTest) -> None:
-    picker.publish(m=route_to(*ADDRESSES, ready=False))
+    await picker.publish(m=route_to(*ADDRESSES, ready=False))
     held, left = picker.open_stream(), picker.open_stream()
     for stream in (held, left):
         await stream.send(request_head(), request_body(BODY, ends=True))
@@ -203,12 +195,12 @@ async def test_a_request_is_held_until_a_replica_is_ready(picker: PickerUnderTes
     await until(lambda: count_held("m") == 2)
     left.call.cancel()
     await until(lambda: count_held("m") == 1)
-    picker.publish(m=route_to(ADDRESSES[2]))
+    await picker.publish(m=route_to(ADDRESSES[2]))
     assert headers_set(await held.read())["x-gateway-destination-endpoint"] == ADDRESSES[2]
 
 
 async def test_what_is_beyond_the_queue_is_shed(picker: PickerUnderTest) -> None:
-    picker.publish(m=route_to(ADDRESSES[0], max_in_flight=1, max_held=0))
+    await picker.publish(m=route_to(ADDRESSES[0], max_in_flight=1, max_held=0))
     await picker.open_stream().choose()
     status, reason, headers, body = refusal(await picker.open_stream().send_request())
     assert (status, reason) == (429, "rejected-saturated")
@@ -217,7 +209,7 @@ async def test_what_is_beyond_the_queue_is_shed(picker: PickerUnderTest) -> None
 
 
 async def test_a_deadline_that_passes_is_504(picker: PickerUnderTest) -> None:
-    picker.publish(m=route_to(ADDRESSES[0], max_in_flight=1))
+    await picker.publish(m=route_to(ADDRESSES[0], max_in_flight=1))
     await picker.open_stream().choose()
     status, reason, _, _ = refusal(
         await picker.open_stream().send_request(b'{"model": "m", "prompt": "", "deadline_ms": 50}')
@@ -291,12 +283,12 @@ async def test_another_protocol_is_a_fault_that_is_named(picker: PickerUnderTest
 
 
 async def test_a_request_that_is_held_at_a_shutdown_gets_its_replica(picker: PickerUnderTest) -> None:
-    picker.publish(m=route_to(*ADDRESSES, ready=False))
+    await picker.publish(m=route_to(*ADDRESSES, ready=False))
     stream = picker.open_stream()
     await stream.send(request_head(), request_body(BODY, ends=True))
     await until(lambda: picker.running.picker.dispatcher.count_held("m") == 1)
     picker.running.picker.shutdown.begun = True
-    picker.publish(m=route_to(ADDRESSES[2]))
+    await picker.publish(m=route_to(ADDRESSES[2]))
     assert headers_set(await stream.read())["x-gateway-destination-endpoint"] == ADDRESSES[2]
     assert (await stream.read()).WhichOneof("response") == "request_body"
     assert await stream.ends() is grpc.StatusCode.OK, "no process follows its answer"
