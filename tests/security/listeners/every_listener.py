@@ -151,6 +151,13 @@ class Commands:
         self.grpc_ports.update(grpc_ports)
         self.listeners["picker"] = Listener(statistics, "/health")
 
+    def start_batch(self) -> None:
+        """``batch`` of a gateway that does not answer."""
+        folder = self._folder / "batches"
+        _, log = self.start("batch", "--gateway", "http://127.0.0.1:1", "--data", str(folder), "--port", "0")
+        until(lambda: "listening on" in log.read_text())
+        self.listeners["batch"] = Listener(_port_of(log.read_text().split()[2]), "/health")
+
     def start_operator(self, host: str = "127.0.0.1") -> None:
         """``operator`` of a cluster that does not answer: its port is there from the start on."""
         kubeconfig = self._folder / "kubeconfig"
@@ -208,6 +215,7 @@ def every_listener(folder: Path) -> Iterator[Commands]:
         commands.start_up()
         commands.start_gateway()
         commands.start_picker()
+        commands.start_batch()
         commands.start_operator()
         commands.start_pull()
         for listener in commands.listeners.values():

@@ -19,11 +19,11 @@ from tests.security.listeners.hostile_requests import ATTEMPTS, HALVES, HONEST
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
-LISTENING = {"up", "gateway", "operator", "picker", "pull", "serve"}
+LISTENING = {"batch", "up", "gateway", "operator", "picker", "pull", "serve"}
 """Commands of ``paternoster``; engines are started by ``up``."""
 LISTENERS = (
     "up: operator", "up: gateway", "serve chat: API", "serve chat: admin", "serve embed: API", "serve embed: admin",
-    "gateway: listening, http", "gateway: statistics, http", "gateway: listening, https", "operator", "picker", "pull",
+    "gateway: listening, http", "gateway: statistics, http", "gateway: listening, https", "operator", "picker", "batch", "pull",
 )  # fmt: skip
 API = "serve chat: API"
 COMPLETION = {"model": "chat", "prompt": "A lift", "max_tokens": 4, "temperature": 0}
@@ -97,7 +97,7 @@ async def read_status(listener: Listener, sent: bytes) -> int:
 
 def test_every_command_that_listens_is_here_with_all_its_ports(commands: Commands) -> None:
     names = {each.name for each in entry_points(group="paternoster.commands")}
-    silent = {"crd", "get", "plan", "explain", "profile", "load", "fit", "bench", "simulate", "vllm-plugin"}
+    silent = {"crd", "get", "plan", "status", "explain", "profile", "load", "fit", "bench", "simulate", "vllm-plugin"}
     assert names == LISTENING | silent, "is a new command one that listens?"
     assert sorted(commands.listeners) == sorted(LISTENERS)
     found = set().union(*(listening_ports(process) for process in commands.processes.values()))
@@ -107,7 +107,7 @@ def test_every_command_that_listens_is_here_with_all_its_ports(commands: Command
 def test_only_our_server_opens_ports() -> None:
     """ZMQ's, of KV events, is no HTTP and binds in another way."""
     found = set()
-    for room in ("common", "engine", "kernels", "operator", "gateway", "simulator"):
+    for room in ("common", "engine", "kernels", "operator", "gateway", "batch", "simulator"):
         for path in (ROOT / room).rglob("*.py"):
             if any(_called_name(node) in OPENS for node in ast.walk(ast.parse(path.read_text()))):
                 found.add(str(path.relative_to(ROOT)))
