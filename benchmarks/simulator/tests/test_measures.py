@@ -129,7 +129,8 @@ def test_more_load_than_capacity_makes_the_fleet_wait_and_preempt() -> None:
     assert len(alike) == len(STEPS)
     assert fixed in alike
     assert alike[0].seconds < alike[-1].seconds, "slower steps end later"
-    steered = run(conditions, profile(conditions), timed, law=True, sample_seconds=0.5)
+    longer = retime_rows(requests(generate_rows(1000), 240, seed=0), rate=2 * served, burstiness=1, seed=0)
+    steered = run(conditions, profile(conditions), longer, law=True, sample_seconds=0.5)
     assert steered.mean_cap < conditions.max_num_seqs, "the law lowers the cap where requests are preempted"
 
 

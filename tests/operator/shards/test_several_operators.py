@@ -97,6 +97,13 @@ class Operators:
         await self.server.put(labels.PLURAL, {"metadata": metadata, "spec": {**fleet["spec"]}})
         await self.until(lambda: self.status(name).get("observedGeneration") == generation)
 
+    async def until_quiet(self) -> None:
+        """Wait for a second without a write: a process that is stopped before one is sent sends it when it goes on."""
+        seen = -1
+        while seen != (count := sum("/leases/" not in path for _, _, path in self.server.writes)):
+            seen = count
+            await asyncio.sleep(1)
+
     def status(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.server.objects[labels.PLURAL, NAMESPACE, name].get("status", {})
         return found
@@ -200,6 +207,7 @@ async def test_a_shard_that_was_stopped_changes_nothing_once_another_process_has
         stopped = shard_of(NAMES[0])
         await operators.start("standby", stopped, COUNT, operators.ports[9])
         await operators.until(operators.is_settled)
+        await operators.until_quiet()
         operators.processes[f"shard-{stopped}"].send_signal(signal.SIGSTOP)
         await operators.edit(NAMES[0])
         operators.server.writes.clear()

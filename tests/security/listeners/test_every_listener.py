@@ -23,7 +23,8 @@ LISTENING = {"batch", "up", "gateway", "operator", "picker", "pull", "serve"}
 """Commands of ``paternoster``; engines are started by ``up``."""
 LISTENERS = (
     "up: operator", "up: gateway", "serve chat: API", "serve chat: admin", "serve embed: API", "serve embed: admin",
-    "gateway: listening, http", "gateway: statistics, http", "gateway: listening, https", "operator", "picker", "batch", "pull",
+    "gateway: listening, http", "gateway: statistics, http", "gateway: listening, https", "operator", "picker", "batch",
+    "pull",
 )  # fmt: skip
 API = "serve chat: API"
 COMPLETION = {"model": "chat", "prompt": "A lift", "max_tokens": 4, "temperature": 0}
