@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -144,8 +144,8 @@ class Gateway:
         # The path as the router has it, so that its values are few.
         model, route = "", request.scope["route"].path
         try:
-            key_digest = self._find_key_digest(request)
-            if (party := self._known_parties.party_of(key_digest, self._source.table)) is not None:
+            key_digest, table = self._find_key_digest(request), self._source.require_table()
+            if (party := self._known_parties.party_of(key_digest, table)) is not None:
                 charge_request(request.scope, party)
             await self._turns.wait_turn(party_of(request.scope))
             call = await _read_call(request, key_digest, self._source.table, streams=self._comment_seconds > 0)
@@ -188,12 +188,15 @@ class Gateway:
         self._metrics.requests.labels(self._metrics.label_of(model), route, str(error.status)).inc()
         return error, JSONResponse(error.to_body(), error.status, error.to_headers())
 
-    async def list_models(self, request: Request) -> dict[str, object]:
-        return describe_models(self._source.table, self._find_key_digest(request))
+    async def list_models(self, request: Request) -> Response:
+        return self._describe(describe_models, request)
 
     async def get_model(self, model: str, request: Request) -> Response:
+        return self._describe(lambda table, key_digest: describe_model(table, model, key_digest), request)
+
+    def _describe(self, describe: Callable[[RoutingTable, str], Mapping[str, object]], request: Request) -> Response:
         try:
-            return JSONResponse(describe_model(self._source.table, model, self._find_key_digest(request)))
+            return JSONResponse(describe(self._source.require_table(), self._find_key_digest(request)))
         except GatewayError as error:
             return JSONResponse(error.to_body(), error.status, error.to_headers())
 

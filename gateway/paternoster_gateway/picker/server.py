@@ -119,7 +119,7 @@ async def run_picker(
     metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
     metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
 
-    picker = Picker(dispatcher, lambda: source.table, keys, metrics, limits, shutdown)
+    picker = Picker(dispatcher, source.require_table, keys, metrics, limits, shutdown)
     picks = grpc.aio.server(
         options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES + MAX_CHUNK_BYTES), ("grpc.so_reuseport", 0)],
         maximum_concurrent_rpcs=2 * limits.max_streams,

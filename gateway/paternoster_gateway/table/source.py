@@ -19,9 +19,11 @@ from paternoster_contract.routing import RoutingTable
 from paternoster_contract.routing_copy import MOST_BYTES, RoutingCopy
 from paternoster_contract.routing_rows import CONTENT_TYPE
 from paternoster_contract.routing_rows import MOST_BYTES as LONGEST_TABLE
+from paternoster_gateway.errors import unavailable_error
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.rows import RowReader
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
+from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,12 @@ class TableSource:
     def has_table(self) -> bool:
         """Whether a table was read."""
         return self.origin is not Origin.NONE
+
+    def require_table(self) -> RoutingTable:
+        """The table as last read; raises :class:`GatewayError` (503) while none was."""
+        if not self.has_table:
+            raise unavailable_error("This gateway has not read its routing table yet.", RETRY_AFTER_SECONDS)
+        return self.table
 
     @property
     def age_seconds(self) -> float | None:

@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import replace
+from tests.gateway.fakes import replace, serving
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive_key
 from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_gateway.app import create_app
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table import source as tables
 from paternoster_gateway.table.source import TableSource
@@ -167,3 +169,18 @@ async def test_an_invalid_file_leaves_the_table_as_it_is(
         assert set(following.source.table.models) == {"m"}
         replace(table, naming("n"))
         await following.until("n")
+
+
+async def test_a_gateway_without_a_table_asks_to_come_again(tmp_path: Path) -> None:
+    """It cannot know which models there are."""
+    file = tmp_path / "routes.json"
+    async with serving(create_app(str(file))) as url, httpx.AsyncClient(base_url=url) as client:
+        calls = [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/models/m")]
+        for method, path in calls:
+            answer = await client.request(method, path, json={"model": "m", "prompt": "Hi"})
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), path
+            assert "routing table" in answer.json()["error"]["message"]
+        replace(file, RoutingTable().model_dump_json())
+        while (answer := await client.get("/v1/models")).status_code != 200:
+            await asyncio.sleep(0.02)
+        assert (await client.get("/v1/models/m")).status_code == 404
