@@ -1,4 +1,4 @@
-"""Clients that leave before their answer begins, over real connections."""
+"""Clients that leave before their answer ends, over real connections."""
 
 import asyncio
 import socket
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-from tests.engine.server.scripted_server import WAIT
+from tests.engine.server.scripted_server import WAIT, Server
 
 from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_engine.server.app import create_app
@@ -41,3 +41,12 @@ async def leaves(url: str, path: str, body: dict[str, Any], arrived: Callable[[]
         await until(arrived)
         request_task.cancel()
         await asyncio.wait([request_task])
+
+
+async def reasons_of_ends(server: Server) -> dict[str, int]:
+    """How many requests ended for which reason, once none is left."""
+    scheduler = server.loop.engine.scheduler
+    async with asyncio.timeout(WAIT):
+        while await server.loop.call_in_loop(lambda: scheduler.has_work):
+            await asyncio.sleep(0.01)
+    return await server.loop.call_in_loop(lambda: dict(scheduler.counters.finished))

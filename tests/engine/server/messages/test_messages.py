@@ -1,12 +1,12 @@
 """``/v1/messages`` over the wire, with the official client and its types."""
 
-import asyncio
 from typing import Any
 
 import anthropic
 import httpx
 import pytest
 from anthropic.types import Message
+from tests.engine.server.leaving import listening, reasons_of_ends
 from tests.engine.server.messages.messages_server import (
     CALL,
     MESSAGE_FIELDS,
@@ -275,17 +275,19 @@ async def test_a_failure_has_one_type_in_a_stream_and_before_it(
         assert last["error"]["type"] == kind
 
 
-async def test_a_client_that_leaves_frees_its_sequence(tokenizer: Tokenizer) -> None:
-    async with serving(tokenizer, "", paced=True) as (server, client):
+async def test_a_client_that_leaves_ends_its_sequence(tokenizer: Tokenizer) -> None:
+    async with (
+        serving(tokenizer, "", paced=True) as (server, _),
+        listening(server.state) as url,
+        anthropic.AsyncAnthropic(base_url=url, api_key="x", max_retries=0) as client,
+    ):
         server.runner.tokens = tokenizer.encode("one two three four")
         stream = await client.messages.create(**MESSAGE_FIELDS, stream=True)
         async for event in stream:
             if event.type == "content_block_delta":
                 break
         await stream.close()
-        async with asyncio.timeout(30):
-            while await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.has_work):
-                await asyncio.sleep(0.01)
+        assert await reasons_of_ends(server) == {"abort": 1}
 
 
 async def test_a_missing_key_is_told_in_anthropics_form(tmp_path: Any) -> None:

@@ -1,6 +1,5 @@
 """``/v1/responses`` over the wire, with the official client and its types."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +9,7 @@ import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
+from tests.engine.server.leaving import listening, reasons_of_ends
 from tests.engine.server.scripted_server import Server, scripted_server
 from tests.engine.server.tool_templates import QWEN3
 
@@ -379,14 +379,16 @@ async def test_a_failure_in_mid_stream_is_told(tokenizer: Tokenizer) -> None:
         assert last.response.output_text.startswith("one")
 
 
-async def test_a_client_that_leaves_frees_its_sequence(tokenizer: Tokenizer) -> None:
-    async with serving(tokenizer, "one two three four", paced=True, max_model_len=2048) as (server, client):
+async def test_a_client_that_leaves_ends_its_sequence(tokenizer: Tokenizer) -> None:
+    async with (
+        serving(tokenizer, "", paced=True) as (server, _),
+        listening(server.state) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as client,
+    ):
         server.runner.tokens = tokenizer.encode("one two three four")
         stream = await client.responses.create(model="scripted", input="Hi", stream=True)
         async for event in stream:
             if event.type == "response.output_text.delta":
                 break
         await stream.close()
-        async with asyncio.timeout(30):
-            while await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.has_work):
-                await asyncio.sleep(0.01)
+        assert await reasons_of_ends(server) == {"abort": 1}
