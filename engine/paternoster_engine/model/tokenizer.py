@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -85,8 +86,13 @@ class Tokenizer:
         return made
 
     def with_template(self, chat_template: str) -> "Tokenizer":
-        """Make a tokenizer with another chat template."""
-        return Tokenizer(self._backend, self.eos_token_ids, chat_template, self.special_names, self._spelling)
+        """Make a tokenizer with another chat template, and with all that is known of the vocabulary."""
+        # Looking at each token once more takes 0.1 s.
+        _ = self._longest_token
+        made = copy(self)
+        made.chat_template, made.tool_use_template = chat_template, None
+        vars(made).pop("marker", None)
+        return made
 
     def to_json(self) -> str:
         """Write the ``tokenizer.json`` of Hugging Face's libraries."""

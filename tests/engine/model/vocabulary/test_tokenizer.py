@@ -1,5 +1,7 @@
 """The tokenizer built from a GGUF file against transformers' own from the same file."""
 
+from unittest.mock import Mock
+
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.vocabulary.spelling import ByteLevel
 
 TEXTS = [
     "",
@@ -113,3 +116,15 @@ def test_broken_bytes_are_not_held_back_for_long(tokenizer: Tokenizer) -> None:
 def test_unknown_tokenizers_are_refused(metadata: dict, message: str) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
         Tokenizer.from_gguf(metadata)
+
+
+def test_another_template_is_of_the_vocabulary_that_is_known(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marks are the template's own."""
+    marker, other = tokenizer.marker, tokenizer.with_template("{{ messages }}")
+    assert (other.chat_template, other.tool_use_template) == ("{{ messages }}", None)
+    assert tokenizer.chat_template != other.chat_template
+    assert other.marker is not marker
+    monkeypatch.setattr(ByteLevel, "most_bytes", Mock(side_effect=AssertionError("looked at once more")))
+    assert tokenizer.with_template("a").most_bytes(7) == tokenizer.most_bytes(7)
