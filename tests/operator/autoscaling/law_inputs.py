@@ -1,7 +1,9 @@
 """A policy as from a manifest, signals of a fleet of two, and one pure decision, for the tests of the law."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from paternoster_engine.core.step_work import StepSums, StepWork
@@ -27,11 +29,16 @@ from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 
 def policy(**spec: Any) -> ScalingPolicy:
+    return _read_policy(json.dumps(spec))
+
+
+@cache
+def _read_policy(spec: str) -> ScalingPolicy:
     parts = {
         "engine": {"maxNumSeqs": 48},
         "autoscaling": {"minReplicas": 1, "maxReplicas": 10},
         "concurrency": {"mode": "Auto"},
-        **spec,
+        **json.loads(spec),
     }
     document = {
         "apiVersion": "paternoster.dev/v1alpha1",
