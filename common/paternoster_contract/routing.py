@@ -112,15 +112,16 @@ class RoutingTable(BaseModel):
     models: dict[str, ModelRoute] = Field(default_factory=dict)
     unread: list[str] = Field(
         default_factory=list,
-        description="served names whose row could not be built just now: a gateway keeps the row that it has",
+        description="served names whose row could not be built just now: a gateway keeps the row that it has; one "
+        "that comes nevertheless is an old one, for gateways that have none",
     )
 
     def completed_from(self, before: "RoutingTable") -> "RoutingTable":
-        """With the rows of ``before`` for the names that are :attr:`unread`."""
+        """With the rows of ``before`` for the names that are :attr:`unread`: rows that came for these may be older."""
         kept_rows = {name: before.models[name] for name in self.unread if name in before.models}
         if not kept_rows:
             return self
-        return RoutingTable.model_construct(models={**kept_rows, **self.models}, unread=self.unread)
+        return RoutingTable.model_construct(models={**self.models, **kept_rows}, unread=self.unread)
 
     @cached_property
     def first_names(self) -> dict[str, str]:

@@ -29,7 +29,12 @@ class End(BaseModel):
     rows: int = Field(ge=0, description="how many lines came before")
     unread: list[str] = Field(
         default_factory=list,
-        description="served names whose row could not be built just now: a gateway keeps the row that it has",
+        description="served names whose row could not be built just now: a gateway keeps the row that it has; one "
+        "that comes nevertheless is an old one, for gateways that have none",
+    )
+    left_out: list[str] = Field(
+        default_factory=list,
+        description="from one operator to another: served names whose row is beyond their namespace's share",
     )
 
     def encode(self) -> bytes:

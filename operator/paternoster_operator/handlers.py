@@ -205,13 +205,15 @@ def observe_label(memo: Any, key: Key, event: str | None, metadata: kopf.Meta) -
 
 
 def lead_operators(memo: Any) -> None:
-    """Act, and keep the copy of the routing table: one operator does at a time, that of the first shard."""
+    """Act; one operator at a time, that of the first shard, keeps the copy of the routing table."""
     memo.operator.start()
     if memo.ownership is not None:
         memo.leading.append(supervise_task(memo.ownership.follow, "follow-shares"))
     if memo.bucket_labels is not None:
         memo.bucket_labels.start()
-    if memo.routes_secret is not None and memo.shard.number == 0:
+    if memo.shard.number > 0:
+        memo.leading.append(supervise_task(memo.operator.follow_routes, "follow-routes"))
+    elif memo.routes_secret is not None:
         secret = routes_secret(memo.cluster, memo.operator, memo.routes_secret)
         memo.leading.append(supervise_task(secret.run, "write-routes"))
 

@@ -72,6 +72,11 @@ class OperatorMetrics:
         self.leading = Gauge(
             "paternoster_operator_leading", "1 while this operator acts, 0 while another does.", registry=self.registry
         )
+        self.shards_unread = Gauge(
+            "paternoster_operator_shards_unread",
+            "Other shards of which no operator gave its rows of the routing table when it was last asked.",
+            registry=self.registry,
+        )
         self._routes_secret_time = Gauge(
             "paternoster_operator_routes_secret_written_timestamp_seconds",
             "When this operator last wrote the copy of the routing table; 0 for never.",

@@ -88,7 +88,7 @@ def build_app(operator: Operator, listing: LocalObjects | None = None, key: str 
         return await answer_routes(request, operator.has_routes, operator.routes.build)
 
     async def get_shard_routes(request: Request) -> Response:
-        return await answer_routes(request, operator.has_own_routes, operator.routes.build_own)
+        return await answer_routes(request, operator.has_own_routes, operator.routes.build_for_shards)
 
     async def answer_routes(
         request: Request, are_read: bool, build: Callable[[], Awaitable[PublishedTable]]
@@ -103,8 +103,9 @@ def build_app(operator: Operator, listing: LocalObjects | None = None, key: str 
             raise HTTPException(401, "the routing table is for gateways", ASKS_FOR_KEY)
         table = await build()
         if CONTENT_TYPE not in request.headers.get("Accept", ""):  # gateways up to 0.2, and people
-            if table.unread:  # such a gateway would drop them: it keeps its last table while it is answered 503
-                raise HTTPException(503, f"routes that could not be built: {', '.join(table.unread_names)}")
+            # Such a gateway would drop them: it keeps its last table while it is answered 503.
+            if table.unread and (dropped := {*table.unread_names} - table.table.first_names.keys()):
+                raise HTTPException(503, f"routes that could not be built: {', '.join(sorted(dropped))}")
             return _json_response(table.table.model_dump_json())
         headers = {"ETag": table.etag}
         if request.headers.get("If-None-Match") == table.etag:

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 CHILD_SECONDS = 0.3
 """How long a child's change may wait for others."""
 ROOT_KEYS_RETRY_SECONDS = 2.0
+ROUTES_SECONDS = 10.0
+"""Between two looks at what has no room in the routing table."""
 
 
 class Operator:
@@ -73,7 +75,9 @@ class Operator:
             cluster, self.settings.names, self._installations.other_owner, store=store, owns=owns, sees_all=sees_all
         )
         self.keys = FleetKeys(KeySecrets(cluster), self.settings)
-        self.shard_tables = ShardTables(shard_urls, self.keys.operator_key)
+        read_copy = None if name_record is None else name_record.read_published_routes
+        self.shard_tables = ShardTables(shard_urls, self.keys.operator_key, read_copy)
+        self.metrics.shards_unread.set_function(lambda: self.shard_tables.num_unread)
         self.routes = RoutesTable(cluster, self._directory, self.keys, self.shard_tables)
         self._reconciler = Reconciler(
             cluster, self._scraper, self.settings, self.metrics, self._directory, self.keys,
@@ -144,8 +148,15 @@ class Operator:
 
     @property
     def has_routes(self) -> bool:
-        """Whether all shards' rows are there."""
+        """Whether it is known which rows all shards have, or had last."""
         return self.has_own_routes and self.shard_tables.are_read
+
+    async def follow_routes(self) -> None:
+        """Find which fleets have no room in the routing table, until cancelled: no gateway may ask this operator."""
+        while True:
+            if self.has_routes:
+                await self.routes.build()
+            await asyncio.sleep(ROUTES_SECONDS)
 
     async def follow_names(self) -> None:
         """Read the record of served names until cancelled, and write it while this operator acts."""

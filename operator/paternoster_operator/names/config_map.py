@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 
 from paternoster_contract import routing_copy
+from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_copy import RoutingCopy
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.port import ClusterError, Key
@@ -26,16 +27,15 @@ class ConfigMapRecord:
     async def write(self, data: Mapping[str, str], version: str | None) -> str | None:
         return await self._cluster.write_config_map(self._config_map, data, version)
 
-    async def read_earlier_names(self) -> Mapping[str, tuple[str, ...]]:
-        """From the copy of the routing table, which is the operator's own, too; of none where it cannot be used."""
+    async def read_published_routes(self) -> Mapping[str, ModelRoute]:
+        """From the copy of the routing table, which is the operator's own, too; none where it cannot be used."""
         if self._routes_secret is None:
             return {}
         try:
             packed = await self._cluster.read_secret_field(self._routes_secret, routing_copy.FIELD)
-            models = {} if packed is None else RoutingCopy.unpack(packed).table.models
+            return {} if packed is None else RoutingCopy.unpack(packed).table.models
         except (ClusterError, ValueError) as error:
             if isinstance(error, ClusterError) and error.retriable:
                 raise
-            log.warning("names are given to the oldest fleets that want them, without the published routes: %s", error)
+            log.warning("nothing is known of the routes that were published before: %s", error)
             return {}
-        return {route.fleet: (name, *route.aliases) for name, route in models.items() if route.fleet}

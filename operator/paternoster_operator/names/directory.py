@@ -118,6 +118,10 @@ class Directory:
         """Whether it is known which fleet has which names."""
         return self._store.is_read
 
+    def list_recorded(self) -> Mapping[Key, tuple[str, ...]]:
+        """The fleets that are there and have names by the record, also those that no watch of this operator has."""
+        return {key: entry.names for key, entry in self._store.record.fleets.items() if entry.gone_since is None}
+
     async def list_served(self) -> list[tuple[tuple[str, ...], LLMDeployment]]:
         """The fleets that have served names, with these, as of now."""
         await self._read_edited()

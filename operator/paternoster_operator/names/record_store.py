@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from paternoster_contract.routing import ModelRoute
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.names.record import FIELD, Entry, NameRecord
 
@@ -32,8 +33,8 @@ class RecordObject(Protocol):
         """
         ...
 
-    async def read_earlier_names(self) -> Mapping[str, tuple[str, ...]]:
-        """Names by the uid of their fleet, as an operator published them that kept no record."""
+    async def read_published_routes(self) -> Mapping[str, ModelRoute]:
+        """Rows of the copy of the routing table, by their first names, as an operator published them last."""
         ...
 
 
@@ -93,9 +94,10 @@ class RecordStore:
         data, self._version = ({}, None) if found is None else found
         record = self._stored = None if found is None else self._parse(data)
         if record is None:
-            earlier = await stored.read_earlier_names()
-            keys = keys_by_uid()
-            record = NameRecord({keys[uid]: Entry(names=names) for uid, names in earlier.items() if uid in keys})
+            published, keys = await stored.read_published_routes(), keys_by_uid()
+            record = NameRecord(
+                {keys[r.fleet]: Entry(names=(name, *r.aliases)) for name, r in published.items() if r.fleet in keys}
+            )
         self.record, self.is_read = record, True
 
     async def write(self, build: Callable[[], NameRecord]) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
@@ -26,6 +26,10 @@ class PublishedRow:
     def names(self) -> tuple[str, ...]:
         """All that clients may use."""
         return self.name, *self.route.aliases
+
+    def is_of(self, unread: "UnreadRow") -> bool:
+        """Whether it can be a row that the fleet of ``unread`` had: a fleet that is gone may have had the name."""
+        return self.names == tuple(unread.names) and self.fleet.namespace == unread.fleet.namespace
 
     @cached_property
     def line(self) -> bytes:
@@ -59,6 +63,13 @@ class PublishedTable:
     """Rows that could not be built."""
     left_out: Mapping[Key, int] = field(default_factory=dict)
     """Fleets whose row does not fit, with the bytes that their namespace has."""
+    names_left_out: Sequence[str] = ()
+    """First served names of these, where the reader needs them."""
+
+    def for_shards(self, capacity: int) -> "PublishedTable":
+        """For an operator of another shard, to which a row that does not fit must not be an unread one."""
+        fitting = self.fit_rows(capacity)
+        return replace(fitting, names_left_out=[row.name for row in self.rows if row.fleet in fitting.left_out])
 
     def fit_rows(self, capacity: int) -> "PublishedTable":
         """The rows, and names of unread ones, that fit into ``capacity`` bytes, shared out by namespace."""
@@ -99,4 +110,4 @@ class PublishedTable:
 
     @property
     def _end(self) -> bytes:
-        return End(rows=len(self.rows), unread=self.unread_names).encode()
+        return End(rows=len(self.rows), unread=self.unread_names, left_out=[*self.names_left_out]).encode()

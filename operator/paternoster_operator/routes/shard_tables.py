@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -12,9 +11,10 @@ import aiohttp
 
 from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
+from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_rows import CONTENT_TYPE, MOST_BYTES, End, Row
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
-from paternoster_operator.cluster.port import Key
+from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
 
 log = logging.getLogger(__name__)
@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 READ_SECONDS = 0.5
 """Between two reads of each table, as often as gateways read the whole."""
 ANSWER_SECONDS = 5.0
-MISSING_SECONDS = 5.0
-"""A row that no shard has for less long has not gone: its fleet may move to another shard, which has it soon."""
 
 
 @dataclass(slots=True)
@@ -33,62 +31,85 @@ class _ShardTable:
     etag: str = ""
     rows: dict[bytes, PublishedRow] = field(default_factory=dict)
     """Rows by their lines."""
-    unread: Sequence[UnreadRow] = ()
+    left_out: Collection[str] = ()
+    """Served names whose rows are beyond their namespace's share."""
     is_read: bool = False
     fault: str = ""
+    """Why :attr:`rows` may be out of date."""
 
 
 class ShardTables:
-    """The last rows of each shard stand while it does not answer."""
+    """Which rows there must be is in the record of served names: one that no shard has now is unread, and not gone.
+
+    So a fleet keeps its route while its shard is dead, and while buckets move between pods of two numbers of shards.
+    """
 
     def __init__(
         self,
         urls: Sequence[str] = (),
         read_key: Callable[[], Awaitable[str | None]] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        read_copy: Callable[[], Awaitable[Mapping[str, ModelRoute]]] | None = None,
     ) -> None:
-        """``urls``: base URLs of the other shards' operators; ``read_key`` gives the key that these ask for."""
+        """``urls``: base URLs of the other shards' operators; ``read_key`` gives the key that these ask for.
+
+        ``read_copy`` gives the rows that an operator of the installation published last, or raises ``ClusterError``.
+        """
         self._tables = {url: _ShardTable() for url in urls}
         self._read_key = read_key
-        self._clock = clock
+        self._read_copy = read_copy
+        self._copy_is_read = False
         self._session: aiohttp.ClientSession | None = None
-        self._last_seen: dict[str, tuple[PublishedRow, float]] = {}
-        """Rows of the table that was put together last, and when they were there, by name."""
+        self._last: dict[str, PublishedRow] = {}
+        """The row that each fleet had last, by name."""
 
     @property
     def are_read(self) -> bool:
-        """Whether each shard has answered once."""
-        return all(table.is_read for table in self._tables.values())
+        """Whether each shard has answered once, or was asked, and what was published before this process is read."""
+        return self._copy_is_read or all(table.is_read for table in self._tables.values())
+
+    @property
+    def num_unread(self) -> int:
+        """Shards that did not answer when they were last asked."""
+        return sum(bool(table.fault) for table in self._tables.values())
 
     async def follow(self) -> None:
         """Read the tables of other shards until cancelled."""
         while self._tables:
-            await asyncio.gather(*(self._read(url, table) for url, table in self._tables.items()))
+            await self._read_all()
             await asyncio.sleep(READ_SECONDS)
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
-    def merge(self, own: PublishedTable) -> PublishedTable:
-        """All rows: ``own`` first; of two rows of one name, one."""
+    def merge(self, own: PublishedTable, recorded: Mapping[Key, Sequence[str]]) -> PublishedTable:
+        """All rows: ``own`` first; of two rows of one name, one. ``recorded``: the fleets that have served names.
+
+        An unread row is there as it was last, for gateways that have none.
+        """
         if not self._tables:
             return own
-        now, rows, unread = self._clock(), {row.name: row for row in own.rows}, list(own.unread)
+        rows = {row.name: row for row in own.rows}
         for table in self._tables.values():
-            for row in table.rows.values():
+            for row in () if table.fault else table.rows.values():
                 rows.setdefault(row.name, row)
-            unread += table.unread
-        named = {name for each in unread for name in each.names}
-        for name, (row, seen_at) in list(self._last_seen.items()):
-            if name in rows:
-                continue
-            if now - seen_at >= MISSING_SECONDS:
-                del self._last_seen[name]
-            elif name not in named:
-                unread.append(UnreadRow(row.names, row.fleet, row.created))
-        self._last_seen |= {name: (row, now) for name, row in rows.items()}
-        return PublishedTable(list(rows.values()), unread)
+        named = {*rows, *(each.names[0] for each in own.unread)}.union(*(t.left_out for t in self._tables.values()))
+        unread = [each for each in own.unread if each.names[0] not in rows]
+        unread += [UnreadRow(names, fleet) for fleet, names in recorded.items() if names[0] not in named]
+        last = [old for each in unread if (old := self._last.get(each.names[0])) and old.is_of(each)]
+        self._last = {row.name: row for row in (*last, *rows.values())}
+        return PublishedTable([*rows.values(), *last], unread)
+
+    async def _read_all(self) -> None:
+        await asyncio.gather(*(self._read(url, table) for url, table in self._tables.items()))
+        if not self._copy_is_read and self._read_copy is not None:
+            try:
+                copy = await self._read_copy()
+            except ClusterError as error:
+                log.warning("the copy of the routing table, for rows of shards that do not answer: %s", error)
+                return
+            self._last = {name: _publish(name, route) for name, route in copy.items()} | self._last
+            self._copy_is_read = True
 
     async def _read(self, url: str, table: _ShardTable) -> None:
         try:
@@ -126,7 +147,7 @@ class ShardTables:
             if number % 64 == 0:
                 await asyncio.sleep(0)
         table.rows, table.etag, table.is_read = rows, response.headers.get("ETag", ""), True
-        table.unread = [UnreadRow([name], Key("", name)) for name in end.unread]
+        table.left_out = {*end.left_out}
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -141,5 +162,9 @@ class ShardTables:
 
 def _read_row(line: bytes) -> PublishedRow:
     row = Row.model_validate_json(line)
-    created = "" if row.route.created is None else datetime.fromtimestamp(row.route.created, UTC).isoformat()
-    return PublishedRow(row.name, Key(row.route.namespace, row.route.fleet), row.route, created)
+    return _publish(row.name, row.route)
+
+
+def _publish(name: str, route: ModelRoute) -> PublishedRow:
+    created = "" if route.created is None else datetime.fromtimestamp(route.created, UTC).isoformat()
+    return PublishedRow(name, Key(route.namespace, route.fleet), route, created)

@@ -62,9 +62,13 @@ class RoutesTable:
 
     async def build(self) -> PublishedTable:
         """The table now; what is wrong with one fleet leaves out its row alone."""
-        published = self._others.merge(await self.build_own()).fit_rows(MOST_BYTES)
+        published = self._others.merge(await self.build_own(), self._directory.list_recorded()).fit_rows(MOST_BYTES)
         self.left_out = published.left_out
         return published
+
+    async def build_for_shards(self) -> PublishedTable:
+        """What the operators of other shards read."""
+        return (await self.build_own()).for_shards(MOST_BYTES)
 
     async def build_own(self) -> PublishedTable:
         """The rows of the fleets that this operator watches. Calls at the same time share one."""

@@ -72,6 +72,9 @@ def test_an_unread_name_keeps_its_row_and_is_503_without_a_row() -> None:
     before = RoutingTable(models={"a": ModelRoute(fleet="1"), "b": ModelRoute(fleet="2")})
     now = RoutingTable(models={"b": ModelRoute(fleet="3")}, unread=["a", "new"]).completed_from(before)
     assert {name: route.fleet for name, route in now.models.items()} == {"a": "1", "b": "3"}
+    old_rows = {"a": ModelRoute(fleet="old"), "new": ModelRoute(fleet="4")}
+    found = RoutingTable(models=old_rows, unread=["a", "new"]).completed_from(before)
+    assert {name: route.fleet for name, route in found.models.items()} == {"a": "1", "new": "4"}
     with pytest.raises(GatewayError) as refusal:
         admit_request(now, "new", "", 0.0)
     assert refusal.value.status == 503

@@ -361,17 +361,17 @@ async def test_names_of_an_operator_without_a_record_come_from_its_routes(
     secret = Key("lifts", "routes")
     record = name_record(cluster, Key("lifts", "names"), secret)
     assert record is not None
-    assert await record.read_earlier_names() == {}
+    assert await record.read_published_routes() == {}
     table = RoutingTable(models={"m": ModelRoute(fleet="uid-1", aliases=["n"]), "by-hand": ModelRoute()})
     packed = RoutingCopy(written_at=0, table=table).pack()
     path = "/api/v1/namespaces/lifts/secrets/routes"
     server.objects[path] = {"data": {FIELD: base64.b64encode(packed).decode()}}
-    assert await record.read_earlier_names() == {"uid-1": ("m", "n")}
+    assert await record.read_published_routes() == table.models
     server.objects[path] = {"data": {FIELD: "aGVsbG8="}}
-    assert await record.read_earlier_names() == {}
+    assert await record.read_published_routes() == {}
     server.status = 403
-    assert await record.read_earlier_names() == {}
-    assert "without the published routes" in caplog.text
+    assert await record.read_published_routes() == {}
+    assert "routes that were published before" in caplog.text
     server.status = 500
     with pytest.raises(ClusterError):
-        await record.read_earlier_names()
+        await record.read_published_routes()

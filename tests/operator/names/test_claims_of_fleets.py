@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.operator.reconcile.world import FakeCluster
 
+from paternoster_contract.routing import ModelRoute
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.names.record import FIELD, Entry, NameRecord
 from paternoster_operator.runtime import Operator
@@ -67,8 +68,8 @@ class ConfigMap:
         self.data, self.version, self.writes = data, self.version + 1, self.writes + 1
         return str(self.version)
 
-    async def read_earlier_names(self) -> Mapping[str, tuple[str, ...]]:
-        return self.earlier
+    async def read_published_routes(self) -> Mapping[str, ModelRoute]:
+        return {first: ModelRoute(fleet=uid, aliases=aliases) for uid, (first, *aliases) in self.earlier.items()}
 
     @property
     def record(self) -> NameRecord:
