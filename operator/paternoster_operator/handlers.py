@@ -188,7 +188,13 @@ def share_fleets(memo: Any) -> None:
         gain=lambda buckets: memo.operator.enqueue_buckets(buckets), let_go=lambda buckets: let_go(memo, buckets),
     )  # fmt: skip
     if memo.shard.count > 1:
-        memo.bucket_labels = BucketLabels(memo.cluster, memo.ownership.may_label)
+        memo.bucket_labels = BucketLabels(memo.cluster, memo.ownership.may_label, lambda key: is_ours(memo, key))
+
+
+async def is_ours(memo: Any, key: Key) -> bool:
+    """Whether no other installation reconciles the fleet; raises ``ClusterError``."""
+    document = memo.cluster.get(key) or await memo.cluster.read_fleet(key)
+    return document is None or memo.operator.find_other_owner(document) is None
 
 
 async def let_go(memo: Any, buckets: Collection[int]) -> None:

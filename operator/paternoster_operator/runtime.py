@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise_task
@@ -134,6 +135,10 @@ class Operator:
             for key in self._cluster.list():
                 if find_bucket(key) in buckets:
                     self._queue.add(key)
+
+    def find_other_owner(self, document: Mapping[str, Any]) -> str | None:
+        """The other installation that reconciles an LLMDeployment; None where there is none."""
+        return self._installations.other_owner(document)
 
     async def stop_reconciling(self, buckets: Collection[int]) -> None:
         """Return once nothing is done for the fleets of ``buckets`` any more, which are not this operator's."""

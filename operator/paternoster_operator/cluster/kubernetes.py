@@ -365,6 +365,13 @@ class KubernetesCluster:
         self._count_write(kind, "Bucket")
         await self._requests.send("patch", path, body, ignore=(404,), content_type=_MERGE)
 
+    async def read_fleet(self, key: Key) -> Mapping[str, Any] | None:
+        """The LLMDeployment as it is now, also where no watch of this shard has it; None where there is none."""
+        path = _object_path(labels.API_VERSION, labels.KIND, key.namespace, "").rstrip("/")
+        found = await self._requests.send("get", f"{path}?fieldSelector={quote(f'metadata.name={key.name}')}")
+        items = () if found is None else found["items"]
+        return next((each for each in items if each["metadata"]["name"] == key.name), None)
+
     async def has_children(self, key: Key) -> bool:
         """Whether the cache has the fleet's Deployment, and its pods, if the API server has: they come one by one."""
         resource, deployment = self.get(key), self.get_child(key, "Deployment")

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from paternoster_operator.cluster.buckets import has_right_bucket
@@ -32,8 +32,12 @@ class BucketLabels:
     An LLMDeployment comes last, so that the shard that gets it has seen what is there of it, or will in a moment.
     """
 
-    def __init__(self, objects: LabelledObjects, may_label: Callable[[Key], bool]) -> None:
+    def __init__(
+        self, objects: LabelledObjects, may_label: Callable[[Key], bool], is_ours: Callable[[Key], Awaitable[bool]]
+    ) -> None:
+        """``is_ours``: whether no other installation has the fleet, whose objects stay as they are."""
         self._objects = objects
+        self._is_ours = is_ours
         self._may_label = may_label
         self._queue: WorkQueue[Key] = WorkQueue(
             self._label_if_allowed, workers=FLEETS_AT_ONCE, group=lambda key: key.namespace
@@ -65,12 +69,16 @@ class BucketLabels:
                     raise error
 
     async def _label_if_allowed(self, key: Key) -> float | None:
-        if self._may_label(key):
-            await self._label_fleet(key)
+        if self._may_label(key) and not await self._label_fleet(key):
+            return 12 * RETRY_SECONDS  # until the other may have given it up: each look may ask the API server
         return RETRY_SECONDS if self._objects.list_mislabelled(key) else None
 
-    async def _label_fleet(self, key: Key) -> None:
+    async def _label_fleet(self, key: Key) -> bool:
+        """False for a fleet of another installation."""
         found = self._objects.list_mislabelled(key)
+        if found and not await self._is_ours(key):
+            return False
         await asyncio.gather(*(self._objects.label_object(key, *each) for each in found[:-1]))
         for each in found[-1:]:
             await self._objects.label_object(key, *each)
+        return True

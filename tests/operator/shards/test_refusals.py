@@ -2,12 +2,18 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+import kopf
 import pytest
+from tests.operator.reconcile.world import KEY, FakeCluster
 
+from paternoster_operator import handlers
 from paternoster_operator.cluster import lease as leases
 from paternoster_operator.cluster.buckets import Shard
 from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.runtime import Operator
+from paternoster_operator.settings import Settings
 from paternoster_operator.shards.labelling import BucketLabels
 from paternoster_operator.shards.ownership import FleetOwnership
 
@@ -70,8 +76,49 @@ class RefusingObjects:
 
 async def test_an_object_that_cannot_be_labelled_keeps_no_other_fleet_waiting() -> None:
     objects = RefusingObjects()
-    await BucketLabels(objects, lambda _: True).label_buckets({0})
+    await BucketLabels(objects, lambda _: True, is_any).label_buckets({0})
     assert objects.labelled == ["Deployment allowed", "LLMDeployment allowed"]
+
+
+async def is_any(_: Key) -> bool:
+    return True
+
+
+class LabelledFleets(FakeCluster):
+    """A cluster of one fleet, which counts what is labelled of it."""
+
+    def __init__(self, document: Any, installation: str | None, *, seen: bool) -> None:
+        super().__init__()
+        self.there = {**document(), "status": {} if installation is None else {"installation": installation}}
+        self.resource = self.there if seen else None
+        self.labelled: list[str] = []
+
+    def list_mislabelled(self, key: Key) -> Sequence[tuple[str, str]]:
+        return [("Pod", "pod"), ("LLMDeployment", key.name)]
+
+    def list_in_buckets(self, buckets: Collection[int]) -> Sequence[Key]:
+        return [KEY]
+
+    async def read_fleet(self, key: Key) -> Mapping[str, Any] | None:
+        return self.there
+
+    async def label_object(self, key: Key, kind: str, name: str) -> None:
+        self.labelled.append(kind)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize(("installation", "count"), [(None, 4), ("system/one", 4), ("elsewhere/two", 0)])
+async def test_what_another_installation_reconciles_is_not_labelled(
+    document: Any, installation: str | None, count: int, seen: bool
+) -> None:
+    """Two releases of the chart watch one cluster; another shard's watch may have the LLMDeployment."""
+    cluster = LabelledFleets(document, installation, seen=seen)
+    operator = Operator(cluster, Settings(installation="system/one"))
+    memo = kopf.Memo(cluster=cluster, operator=operator)
+    labels = BucketLabels(cluster, lambda _: True, lambda key: handlers.is_ours(memo, key))
+    await labels.label_buckets({0})
+    await labels._label_if_allowed(KEY)
+    assert len(cluster.labelled) == count
 
 
 async def test_a_renewal_that_ends_too_late_begins_another_term(monkeypatch: pytest.MonkeyPatch) -> None:
