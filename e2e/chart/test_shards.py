@@ -1,8 +1,12 @@
 """``operator.shards``: a Deployment and a Service for each shard, and nothing of them with one."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+CHART = Path(__file__).resolve().parents[2] / "charts/paternoster"
 
 LABEL = "paternoster.dev/shard"
 
@@ -44,6 +48,24 @@ def test_a_shard_has_a_deployment_and_a_service_of_its_own(helm: Any) -> None:
     verbs = {resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]}
     assert "patch" in verbs["llmdeployments"]
     assert "patch" in verbs["replicasets"]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_notes_name_what_the_shards_leave(helm: Any, shards: int) -> None:
+    command = ["install", "fleet", str(CHART), "--namespace", "lifts", "--dry-run=client"]
+    done = helm.run(command, {"operator": {"shards": shards}})
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert "Lease fleet-paternoster-operator," in notes
+    assert ("fleet-paternoster-operator-shards" in notes) == (shards > 1)
+    assert ("fleet-paternoster-operator-shard-" in notes) == (shards > 1)
+
+
+def test_series_of_an_operator_have_its_shard(helm: Any) -> None:
+    documents = helm.render({"operator": {"shards": 3}, "monitoring": {"podMonitor": {"enabled": True}}})
+    (endpoint,) = find(documents, "PodMonitor", "-operator").popitem()[1]["spec"]["podMetricsEndpoints"]
+    source = "__meta_kubernetes_pod_label_" + re.sub("[^a-z]", "_", LABEL)
+    assert {"sourceLabels": [source], "targetLabel": "shard"} in endpoint["relabelings"]
 
 
 def test_one_shard_is_as_without_the_value(helm: Any) -> None:

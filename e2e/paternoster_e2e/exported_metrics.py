@@ -20,7 +20,7 @@ MetricLabels = dict[str, set[str]]
 """Name of a series -> its labels."""
 
 TARGET = {"namespace", "pod"}
-"""Labels that every target gets from a PodMonitor; engines get ``llmdeployment``, too."""
+"""Labels that every target gets from a PodMonitor; engines get ``llmdeployment``, too, and operators ``shard``."""
 SUFFIXES = {
     "counter": ("_total",),
     "gauge": ("",),
@@ -35,9 +35,9 @@ def exported() -> MetricLabels:
         for metric in ENGINE_METRICS
         for suffix in SUFFIXES[metric.kind]
     }
-    for registry in (OperatorMetrics().registry, GatewayMetrics().registry):
+    for registry, added in ((OperatorMetrics().registry, {"shard"}), (GatewayMetrics().registry, set[str]())):
         for name, own in _registered(registry):
-            exported_labels[name] = {*own, *TARGET}
+            exported_labels[name] = {*own, *added, *TARGET}
     for name, own in _registered(process_registry()):
         exported_labels[name] = {"llmdeployment", *own, *TARGET}
     return exported_labels | {name: {*own, "le"} for name, own in exported_labels.items() if name.endswith("_bucket")}
