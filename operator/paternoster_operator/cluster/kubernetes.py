@@ -8,7 +8,9 @@ import base64
 import logging
 import os
 import socket
+import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -23,6 +25,7 @@ from paternoster_operator.cluster.buckets import ONLY_SHARD, Shard, add_bucket, 
 from paternoster_operator.cluster.foreign_fields import adopt_foreign_fields
 from paternoster_operator.cluster.ownership import controlled_by, find_controller, own_pods, refuse_foreign
 from paternoster_operator.cluster.port import (
+    LONGEST_NOTE,
     ClusterError,
     Event,
     Key,
@@ -44,6 +47,10 @@ SHARD_TOKEN = "shardToken"
 """Field of a status: the token of the shard that reconciles the fleet."""
 LOAD_FIELDS = {"load", "replicaModel", "economics"}
 """Fields of a status that follow the load."""
+EVENTS_AT_ONCE = 25
+"""That one fleet may have of a type."""
+EVENT_SECONDS = 60.0
+"""After which it may have one more."""
 _MAX_EVENTS = 100
 """About one object; a kubelet records each kind once and counts."""
 _LONGEST_EVENTS = 2**20
@@ -97,6 +104,15 @@ class OwnedFleets(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _EventRate:
+    """How many events of one fleet and type may be recorded at ``at``, and how many were not since the last one."""
+
+    at: float
+    room: float = EVENTS_AT_ONCE
+    left_out: int = 0
+
+
 class KubernetesCluster:
     """Implements :class:`Cluster`. Open it before the first write."""
 
@@ -115,6 +131,8 @@ class KubernetesCluster:
         self._shard = shard
         self._cache = cache
         self._watches = watches
+        self._event_rates: dict[tuple[Key, str], _EventRate] = {}
+        """In the order of their times."""
         self._api: ApiClient | None = None
 
     async def log_in(self) -> None:
@@ -400,8 +418,8 @@ class KubernetesCluster:
         return found
 
     async def record_event(self, key: Key, event: Event) -> None:
-        resource = self.get(key)
-        if resource is None:
+        resource, note = self.get(key), self._limit_events(key, event)
+        if resource is None or note is None:
             return
         body = {
             "apiVersion": "events.k8s.io/v1",
@@ -411,7 +429,7 @@ class KubernetesCluster:
             "type": event.type,
             "reason": event.reason,
             "action": event.reason,
-            "note": event.message,
+            "note": note,
             "reportingController": f"{labels.GROUP}/operator",
             "reportingInstance": socket.gethostname(),
             "regarding": {
@@ -430,6 +448,22 @@ class KubernetesCluster:
             log.debug("%s: the event %s is not recorded: %s", key, event.reason, ending)
         except ClusterError as error:
             log.warning("%s: the event %s is not recorded: %s", key, event.reason, error)
+
+    def _limit_events(self, key: Key, event: Event) -> str | None:
+        """The note of the event; None where the fleet has had too many, as the API server keeps each for an hour."""
+        now, rates = time.monotonic(), self._event_rates
+        while rates and now - next(iter(rates.values())).at >= EVENTS_AT_ONCE * EVENT_SECONDS:
+            del rates[next(iter(rates))]
+        rate = rates.pop((key, event.type), None) or _EventRate(now)
+        rate.room, rate.at = min(EVENTS_AT_ONCE, rate.room + (now - rate.at) / EVENT_SECONDS), now
+        rates[key, event.type] = rate
+        if rate.room < 1:
+            rate.left_out += 1
+            log.info("%s: %s: %s", key, event.reason, event.message)
+            return None
+        end = f" ({rate.left_out} events before this one were left out)" if rate.left_out else ""
+        rate.room, rate.left_out = rate.room - 1, 0
+        return event.message[: LONGEST_NOTE - len(end)] + end
 
 
 def _fleet_of(child: Mapping[str, Any]) -> Key:

@@ -13,8 +13,9 @@ from aiohttp import web
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_contract.routing_copy import FIELD, RoutingCopy
 from paternoster_operator.api.manifest import parse_resource
-from paternoster_operator.cluster.kubernetes import KubernetesCluster
-from paternoster_operator.cluster.port import ClusterError, Event, ForeignObject, Key, NamespaceEnding
+from paternoster_operator.cluster import kubernetes
+from paternoster_operator.cluster.kubernetes import EVENT_SECONDS, EVENTS_AT_ONCE, KubernetesCluster
+from paternoster_operator.cluster.port import LONGEST_NOTE, ClusterError, Event, ForeignObject, Key, NamespaceEnding
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.handlers import Indices, name_record
 
@@ -209,6 +210,31 @@ async def test_events_name_the_object(cluster: KubernetesCluster, server: Server
     assert body["regarding"]["uid"] == "uid-1"
     assert body["metadata"]["generateName"] == "ride-", "the API server takes no other end than a letter, digit or -"
     assert len(body["note"]) == 1024
+
+
+async def test_a_fleet_has_few_events_at_once_and_warnings_beside_many_others(
+    cluster: KubernetesCluster, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A law that goes up and down would fill etcd: each event is an object for an hour."""
+    now = [0.0]
+    monkeypatch.setattr(kubernetes.time, "monotonic", lambda: now[0])
+    for number in range(10 * EVENTS_AT_ONCE):
+        await cluster.record_event(KEY, Event("Normal", "ScaledUp", f"replicas {number}"))
+    await cluster.record_event(KEY, Event("Warning", "OOMKilled", "out of memory"))
+
+    def list_notes() -> list[str]:
+        return [body["note"] for method, *_, body in server.requests if method == "POST"]
+
+    assert list_notes() == [*(f"replicas {number}" for number in range(EVENTS_AT_ONCE)), "out of memory"]
+    now[0] += EVENT_SECONDS
+    for _ in range(2):
+        await cluster.record_event(KEY, Event("Normal", "ScaledUp", "x" * 2000))
+    assert len(list_notes()) == EVENTS_AT_ONCE + 2
+    assert list_notes()[-1].endswith(f"x ({9 * EVENTS_AT_ONCE} events before this one were left out)")
+    assert len(list_notes()[-1]) == LONGEST_NOTE
+    now[0] += EVENTS_AT_ONCE * EVENT_SECONDS
+    await cluster.record_event(Key("lifts", "gone"), Event("Normal", "ScaledUp", "1->2"))
+    assert len(cluster._event_rates) == 1, "what was long ago costs no memory"
 
 
 async def test_events_about_an_object_are_asked_for_by_its_name(cluster: KubernetesCluster, server: Server) -> None:
