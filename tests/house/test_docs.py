@@ -107,3 +107,30 @@ def test_every_setting_of_a_manifest_is_on_a_page() -> None:
 def test_a_setting_on_no_page_is_seen() -> None:
     schema: dict[str, Any] = {"properties": {"a": {"items": {"properties": {"b": {}}}}, "tolerations": {}}}
     assert list(list_unnamed(schema, "spec", {"a"})) == ["spec.a.b"]
+
+
+RELATED_WORK = {
+    "engines.md": ("vllm-project/vllm/pull/54816",),
+    "routing.md": ("llm-d.ai/docs/", "Dynamo", "SMG"),
+    "streams.md": ("request-migration", "--migration-limit 0", "ai-dynamo/dynamo/issues/7930"),
+    "control.md": ("PrimeIntellect-ai/prime-rl/pull/3285", "vllm-project/vllm/issues/52906", "planner-guide"),
+}
+"""What else does the same, by page: a reader is to find what this project is not alone with."""
+
+
+@pytest.mark.parametrize("name", RELATED_WORK)
+def test_a_page_names_who_else_does_the_same(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert [work for work in RELATED_WORK[name] if work not in text] == []
+
+
+def test_the_page_of_the_law_names_the_commits_of_the_policies_beside_it() -> None:
+    report = (ROOT / "benchmarks/control/results.md").read_text(encoding="utf-8")
+    sources = report.partition("## The sources")[2].partition("\n## ")[0]
+    commits = re.findall(r"\b[0-9a-f]{8}\b", sources)
+    assert len(commits) >= 6
+    text = (ROOT / "docs/control.md").read_text(encoding="utf-8")
+    assert [commit for commit in commits if commit not in text] == []
+    dates = re.findall(r"Read on (\d+ \w+ \d+)", sources)
+    assert dates
+    assert [date for date in dates if date not in text] == []

@@ -70,7 +70,7 @@ def add_note(text: str, **rest: Any) -> Translation:
 
 _NOT_ON_VLLM = refuse_rest("vLLM has no such choice")
 _NOT_ON_SGLANG = refuse_rest("SGLang has no such choice")
-NOT_PASSED = refuse_rest("the operator cannot pass it to the server: use engine.runtime.args")
+NOT_PASSED = refuse_rest("use engine.runtime.args")
 
 
 @dataclass(frozen=True, slots=True)
