@@ -95,12 +95,12 @@ def find_owned(
             return None
         before, equals, value = word.partition("=")
         name = before.lstrip("-").replace("_", "-").partition(".")[0]
-        # A name of one letter may have its value behind it; all others have two hyphens, but for those of ``short``.
-        flag = short.get(name) or (name if word.startswith("--") else short.get(name[:1], ""))
-        flags = (*owned, *operators)
-        # The engine's parser completes a flag that is cut short.
-        found = flag if flag in flags else next((each for each in flags if flag and each.startswith(flag)), None)
-        if found is None or (value if equals else behind) in harmless.get(found, ()):
+        # The engine's parser completes a name that is cut short. One of one letter may have its value behind it.
+        names = (*owned, *operators) if word.startswith("--") else tuple(short)
+        found = name if name in names else next((each for each in names if name and each.startswith(name)), name[:1])
+        if not word.startswith("--"):
+            found = short.get(found, "")
+        if found not in {*owned, *operators} or (value if equals else behind) in harmless.get(found, ()):
             return None
         why = f"use {owned[found]}" if found in owned else operators[found]
         return f"{before[:60]} must not be here: {why}"

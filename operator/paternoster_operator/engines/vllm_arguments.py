@@ -31,6 +31,10 @@ OWNED: Mapping[str, str] = {
 }
 """Flags that a field sets."""
 _ONE_CORE = "the operator adds replicas, and the plugin counts one engine core"
+_ALL_GPUS = (
+    "vLLM has one process for each of resources.gpu.count, and --tensor-parallel-size has them all: raise the count, "
+    "or spec.replicas"
+)
 _GENERATION = "only generation is supported on vLLM yet"
 OPERATORS: Mapping[str, str] = {
     "help": "vLLM would print its flags and end",
@@ -58,6 +62,7 @@ OPERATORS: Mapping[str, str] = {
         ),
         "gateways speak HTTP to engines",
     ),
+    **dict.fromkeys(("pipeline-parallel-size", "prefill-context-parallel-size"), _ALL_GPUS),
     **dict.fromkeys(("runner", "convert", "mm-encoder-only"), _GENERATION),
     "lora-modules": "gateways have routes to model.servedName alone",
     **dict.fromkeys(("enable-elastic-ep", "elastic-ep-max-dp-size"), _ONE_CORE),
@@ -73,6 +78,8 @@ OPERATORS: Mapping[str, str] = {
 HARMLESS: Mapping[str, frozenset[str]] = {
     "runner": frozenset({"auto", "generate"}),
     "convert": frozenset({"auto", "none"}),
+    "pipeline-parallel-size": frozenset({"1"}),
+    "prefill-context-parallel-size": frozenset({"1"}),
 }
 """Values with which such a flag may be there."""
 SHORT = {
@@ -87,6 +94,8 @@ SHORT = {
     "dph": "data-parallel-hybrid-lb",
     "dpe": "data-parallel-external-lb",
     "dpm": "data-parallel-multi-port-external-lb",
+    "pp": "pipeline-parallel-size",
+    "pcp": "prefill-context-parallel-size",
     "asc": "api-server-count",
     "n": "nnodes",
     "r": "node-rank",

@@ -58,6 +58,9 @@ SPECS: dict[str, dict[str, Any]] = {
     "a client's key and one prefix cache": {"security": {"apiKeySecretRef": {"name": "keys"}}},
     "a flag that a field sets": {"engine": {"runtime": {**VLLM, "args": ["--max-num-seqs=9"]}}},
     "a flag of the operator's": {"engine": {"runtime": {**VLLM, "args": ["--enforce-eager", "--port", "1"]}}},
+    "a flag of the operator's behind the program": {
+        "engine": {"runtime": {"type": "VLLM", "command": ["nice", "-n", "9", "vllm", "serve", "--grpc", "--port=1"]}}
+    },
     "environment of the operator's": {"engine": {"runtime": {**VLLM, "env": [{"name": "PYTHONPATH", "value": "/x"}]}}},
     "a variable twice": {"engine": {"runtime": {**VLLM, "env": [{"name": "A"}, {"name": "A"}]}}},
     "a name of its own": {"engine": {"runtime": {**VLLM, "upstreamModel": "/m"}}},

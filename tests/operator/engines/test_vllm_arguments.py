@@ -1,6 +1,9 @@
 """Settings as vLLM's flags, and further flags that a field owns."""
 
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -120,6 +123,14 @@ def test_keys_are_folders_that_the_plugin_reads() -> None:
             "--skip-tokenizer-init must not be here: requests have text, which only a tokenizer turns into tokens",
         ),
         ("-h", "-h must not be here: vLLM would print its flags and end"),
+        *(
+            (
+                word,
+                f"{word.partition('=')[0]} must not be here: vLLM has one process for each of resources.gpu.count, and "
+                "--tensor-parallel-size has them all: raise the count, or spec.replicas",
+            )
+            for word in ("-pp=2", "--pipeline-parallel-size=2", "--pipeline", "-pcp=2", "--prefill-context=2")
+        ),
     ],
 )
 def test_a_flag_that_a_field_owns_is_refused_by_name(word: str, line: str) -> None:
@@ -138,7 +149,7 @@ def test_a_flag_that_a_field_owns_is_refused_by_name(word: str, line: str) -> No
         ["-O3"],
         ["-sc", "{}"],
         ["-q", "awq"],
-        ["-pp=2"],
+        ["-pp=1", "--pipeline-parallel-size", "1"],
         ["--runner=generate"],
         ["--runner", "auto"],
         ["--convert", "none"],
@@ -162,6 +173,45 @@ FLAGS_OF_0_33 = [
 def test_each_flag_of_its_parser_is_refused_or_passes(verdict: str, name: str) -> None:
     """A flag that passes is not taken for one of those that are refused, cut short."""
     assert bool(VllmKind().find_owned_flags([name, "value"])) == {"refused": True, "passes": False}[verdict]
+
+
+class RaisingParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def resolve_cut_names() -> Iterator[tuple[str, str]]:
+    """Each name cut short that an argparse parser of these flags completes, as vLLM's is one, and the verdict on it."""
+    parser = RaisingParser(add_help=False)
+    for number, (_, *names) in enumerate(FLAGS_OF_0_33):
+        parser.add_argument(*names, dest=str(number), nargs="?")
+    whole = {name for _, *names in FLAGS_OF_0_33 for name in names}
+    cut = {name[:length] for name in whole for length in range(2, len(name))} - whole - {"--"}
+    for name in sorted(cut):
+        try:
+            found, rest = parser.parse_known_args([name, "value"])
+        except ValueError:
+            continue  # it begins several
+        if not rest:
+            (number,) = (int(key) for key, value in vars(found).items() if value is not None)
+            yield FLAGS_OF_0_33[number][0], name
+
+
+def test_a_name_cut_short_has_the_verdict_of_its_flag() -> None:
+    cut = list(resolve_cut_names())
+    assert len(cut) > 1000
+    wrong = [
+        (verdict, name)
+        for verdict, name in cut
+        if bool(VllmKind().find_owned_flags([name, "value"])) != (verdict == "refused")
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("word", ["-t", "-t=2", "-as"])
+def test_a_short_name_cut_short_is_refused(word: str) -> None:
+    (line,) = VllmKind().find_owned_flags([word, "2"])
+    assert line.startswith(f"{word.partition('=')[0]} must not be here: ")
 
 
 def test_a_flag_that_is_refused_is_one_of_its_parser() -> None:

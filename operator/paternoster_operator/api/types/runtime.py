@@ -51,7 +51,9 @@ class Runtime(Document):
 
     @model_validator(mode="after")
     def _check_owned(self) -> Self:
-        faults = KINDS[self.type].find_owned_flags(self.args)
+        # Names of one hyphen before the engine's own program are another program's: ``nice -n 9 vllm serve``.
+        command = [word for word in self.command if word.startswith("--") or not word.startswith("-")]
+        faults = KINDS[self.type].find_owned_flags([*command, *self.args])
         names = [variable.name for variable in self.env]
         faults += [
             f"env must not have {name}: the operator sets it"
