@@ -5,10 +5,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.gateway.fakes import Behave, Door, FakeEngine, running, serving
+from tests.gateway.fakes import Door, serving
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.settings.http_limits import HttpLimits
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.app import create_app
 
 
@@ -18,7 +19,7 @@ async def start() -> AsyncIterator[Callable[..., Awaitable[FakeEngine]]]:
     contexts = []
 
     async def start_one(name: str, behave: Behave) -> FakeEngine:
-        context = running(FakeEngine(name, behave))
+        context = FakeEngine(name, behave).listening()
         contexts.append(context)
         return await context.__aenter__()
 

@@ -14,13 +14,14 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp import web
 from tests.engine.server.scripted_server import Server, scripted_server
-from tests.gateway.fakes import Door, FakeEngine, running, serving, until
+from tests.gateway.fakes import Door, serving, until
 from tests.gateway.proxy.streams.test_continued_streams import BODY, WHOLE, End, engine_that, list_models
 from tests.journeys.walk import Call, Length, Walk, recorded_walk
 from tests.operator.conftest import manifest_document
 from tests.operator.reconcile.world import World
 
 from paternoster_contract.stream_journal import RESUME
+from paternoster_e2e.fakes.engine import FakeEngine
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve_source
@@ -141,8 +142,8 @@ async def run_break(walk: Walk) -> None:
 
     with tempfile.NamedTemporaryFile() as table:
         async with (
-            running(FakeEngine("a", behave)) as first,
-            running(FakeEngine("b", behave)) as second,
+            FakeEngine("a", behave).listening() as first,
+            FakeEngine("b", behave).listening() as second,
             serving(create_app(table.name)) as url,
             aiohttp.ClientSession() as client,
         ):

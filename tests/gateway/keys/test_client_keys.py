@@ -10,10 +10,11 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.fakes import Behave, Door, FakeEngine, route, stats, until
+from tests.gateway.fakes import Door, route, stats, until
 
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.admission.admission import ClientAdmission, admit_request
 from paternoster_gateway.errors import GatewayError
 

@@ -11,9 +11,10 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, replace, route, stats, until
+from tests.gateway.fakes import Door, answer, replace, route, stats, until
 
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive_key, read_bearer_key
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway import sent_keys
 from paternoster_gateway.sent_keys import SentKeys
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, route_request, stats, until
+from tests.gateway.fakes import Door, answer, route, route_request, stats, until
 
 from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
 from paternoster_contract.access.keys import BATCH_TO_GATEWAY, GATEWAY_TO_ENGINE, KEY_DIGEST, digest_key, vouch_headers
 from paternoster_contract.routing import RoutingTable
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.admission.admission import ClientAdmission, admit_request, models_open_to
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.dispatcher import Dispatcher

@@ -14,7 +14,7 @@ import aiohttp
 import openai
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, FakeEngine, replace, route, running, stats, until
+from tests.gateway.fakes import Door, replace, route, stats, until
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import (
@@ -26,6 +26,7 @@ from paternoster_contract.access.keys import (
     read_bearer_key,
 )
 from paternoster_contract.routing import RoutingTable
+from paternoster_e2e.fakes.engine import FakeEngine
 
 FLEET = "5f0e7c3c-0b5e-4c39-9a7e-0c9f6f3f9b11"
 PODS = 3
@@ -68,7 +69,7 @@ async def pod(name: str, peer: Peer) -> AsyncIterator[FakeEngine]:
         document = {"id": "1", "object": "text_completion", "created": 0, "model": "m", "choices": [choice]}
         return web.json_response(document)
 
-    async with running(FakeEngine(name, behave)) as engine:
+    async with FakeEngine(name, behave).listening() as engine:
         yield engine
 
 

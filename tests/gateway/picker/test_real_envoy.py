@@ -15,11 +15,12 @@ import aiohttp
 import openai
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import FakeEngine, route, running, until
+from tests.gateway.fakes import route, until
 from tests.gateway.picker.envoy_proxy import Envoy, closed_port, run_envoy
 
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive_key
 from paternoster_contract.routing import ModelRoute, Replica
+from paternoster_e2e.fakes.engine import FakeEngine
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +65,7 @@ async def before(
 
 @pytest.fixture
 async def engines() -> AsyncIterator[list[FakeEngine]]:
-    async with running(FakeEngine("a", answer)) as first, running(FakeEngine("b", answer)) as second:
+    async with FakeEngine("a", answer).listening() as first, FakeEngine("b", answer).listening() as second:
         yield [first, second]
 
 
@@ -128,7 +129,7 @@ async def test_the_next_of_the_list_gets_what_the_first_does_not_answer(
     tmp_path: Path, engines: list[FakeEngine], client: aiohttp.ClientSession, how: str
 ) -> None:
     """The dead one is the least loaded by its name, until its failures have ejected it."""
-    async with running(FakeEngine("0", reset)) as dead:
+    async with FakeEngine("0", reset).listening() as dead:
         url = dead.url if how == "reset" else f"http://127.0.0.1:{closed_port()}"
         replicas = [Replica(name=each, url=each, ready=True) for each in (url, *(engine.url for engine in engines))]
         async with before(tmp_path, engines, ModelRoute(replicas=replicas), extra=(url,)) as envoy:

@@ -8,8 +8,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, serving, until
+from tests.gateway.fakes import Door, serving, until
 
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.app import create_app
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.answer import Answer

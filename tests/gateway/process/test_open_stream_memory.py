@@ -5,9 +5,10 @@ import sys
 from collections.abc import Awaitable, Callable
 
 import aiohttp
-from tests.gateway.fakes import Behave, Door, FakeEngine
+from tests.gateway.fakes import Door
 from tests.gateway.process.test_closed_connections import BODY, read_table, stream_on
 
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_http.protocol import LimitedHttpProtocol
 
 OWN_KEYS = 1_000

@@ -12,9 +12,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, FakeEngine
+from tests.gateway.fakes import Door
 
 from paternoster_contract.cli.command import main
+from paternoster_e2e.fakes.engine import FakeEngine
 
 SHUTDOWN_DELAY_SECONDS = 1.5
 

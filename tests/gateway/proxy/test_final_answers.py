@@ -5,7 +5,9 @@ import asyncio
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine
+from tests.gateway.fakes import Door
+
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 
 
 def late(should_retry: str) -> Behave:

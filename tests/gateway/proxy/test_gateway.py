@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, route_request
+from tests.gateway.fakes import Door, answer, route, route_request
 
 from paternoster_contract import __version__
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.dispatcher import Dispatcher

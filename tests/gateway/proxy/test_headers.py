@@ -10,11 +10,12 @@ import anthropic
 import openai
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, serving, stats, until
+from tests.gateway.fakes import Door, serving, stats, until
 
 from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_contract.http.routes import ROUTES, AtGateway
 from paternoster_contract.settings.http_limits import HttpLimits
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.app import create_app
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]

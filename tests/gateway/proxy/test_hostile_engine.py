@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
+from tests.gateway.fakes import Door, answer, stats, until
+
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 BODY = {"model": "m", "prompt": "up"}

@@ -6,10 +6,14 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import CORE_HEALTH, Behave, Door, FakeEngine, answer, until
+from tests.gateway.fakes import Door, answer, until
 
+from paternoster_contract.http import paths
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.proxy import liveness
 
+CORE_HEALTH = "/paternoster/health"
+"""Path that vLLM's plugin has."""
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 PATH = "/v1/chat/completions"
 BODY = {"model": "m", "messages": []}
@@ -105,7 +109,7 @@ async def test_a_replica_is_probed_by_the_path_of_its_row(
 ) -> None:
     """Its ``/health`` answers while its engine core stands still, as vLLM's does."""
     bad, good = await start("bad", silent), await start("good", answer)
-    bad.core_health = 503
+    bad.answers[CORE_HEALTH] = 503
     door.publish(bad, health_path=CORE_HEALTH)
     await wait_for_table(client, door)
     sent = asyncio.create_task(post(client, door))
@@ -175,13 +179,10 @@ async def test_a_slow_replica_that_answers_probes_is_waited_for(
 
 
 async def test_an_engine_that_reports_a_stalled_loop_is_hung(
-    client: aiohttp.ClientSession, door: Door, start: Start, monkeypatch: pytest.MonkeyPatch
+    client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
-    async def stalled(_: FakeEngine, __: web.Request) -> web.StreamResponse:
-        return web.json_response({"status": "stalled"}, status=503)
-
-    monkeypatch.setattr(FakeEngine, "health", stalled)
     bad, good = await start("bad", silent), await start("good", answer)
+    bad.answers[paths.HEALTH] = good.answers[paths.HEALTH] = 503, b'{"status": "stalled"}'
     door.publish(bad, good)
     await wait_for_table(client, door)
     answers = await asyncio.gather(*(post(client, door) for _ in range(2)))

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
+from tests.gateway.fakes import Door, answer, stats, until
 
 from paternoster_contract.http.headers import NOT_SERVING
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.routing import retry_budget
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]

@@ -8,9 +8,10 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
+from tests.gateway.fakes import Door, answer, stats, until
 
 from paternoster_contract.http.routes import ROUTES, AtGateway, Kind
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.app import create_app
 from paternoster_http.request_line import canonical_path
 

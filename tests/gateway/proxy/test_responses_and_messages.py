@@ -10,9 +10,10 @@ import anthropic
 import openai
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine
+from tests.gateway.fakes import Door
 
 from paternoster_contract.access.keys import digest_key
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 REQUEST: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "up"}]}

@@ -8,12 +8,13 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, FakeEngine, answer, route, serving, stats, until
+from tests.gateway.fakes import Door, answer, route, serving, stats, until
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.settings.http_limits import HttpLimits
+from paternoster_e2e.fakes.engine import FakeEngine
 from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.admission.known_parties import MOST_REMEMBERED, KnownParties
 from paternoster_gateway.app import create_app

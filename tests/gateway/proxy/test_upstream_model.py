@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.fakes import Behave, Door, FakeEngine, route
+from tests.gateway.fakes import Door, route
 
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.proxy.body import rename_in_answer, rename_in_body
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]

@@ -10,7 +10,7 @@ import aiohttp
 import httpx
 import pytest
 from fastapi.routing import APIRoute
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, stats, until
+from tests.gateway.fakes import Door, answer, route, stats, until
 from yarl import URL
 
 from paternoster_contract.access.keys import digest_key
@@ -18,6 +18,7 @@ from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http import paths
 from paternoster_contract.http.routes import FORWARDED, ROUTES, AtGateway
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.admission.admission import only_model
 from paternoster_gateway.app import create_app
 from paternoster_gateway.errors import GatewayError

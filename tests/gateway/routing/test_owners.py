@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
+from tests.gateway.fakes import Door, answer, stats, until
 
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Decision, Result, Send
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, serving, until
+from tests.gateway.fakes import Door, answer, route, serving, until
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.routing_copy import RoutingCopy
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.app import create_app
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]

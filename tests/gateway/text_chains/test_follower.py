@@ -8,9 +8,10 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, until
+from tests.gateway.fakes import Door, until
 
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive_key
+from paternoster_contract.http import paths
 from paternoster_contract.http.headers import CACHED_TOKENS, DEBUG, PROMPT_TOKENS, ROUTING
 from paternoster_contract.text_chains.canonical_text import canonical_text
 from paternoster_contract.text_chains.chain import chain_scope, text_chain
@@ -24,6 +25,7 @@ from paternoster_contract.text_chains.stream import (
     Snapshot,
     encode_frame,
 )
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.text_chains import follower
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
@@ -103,7 +105,7 @@ async def fleet(door: Door, start: Start) -> tuple[FakeEngine, FakeEngine]:
     """Two replicas of a fleet; both publish."""
     engines = await start("a", reports(250)), await start("b", reports(250))
     for engine in engines:
-        engine.chains = Publisher({}, instance=engine.name * 32)
+        engine.answers[paths.TEXT_CHAINS] = Publisher({}, instance=engine.name * 32)
     door.publish(*engines)
     return engines
 
@@ -137,8 +139,9 @@ async def whole(client: aiohttp.ClientSession, door: Door, count: int) -> None:
 
 
 def publisher(engine: FakeEngine) -> Publisher:
-    assert isinstance(engine.chains, Publisher)
-    return engine.chains
+    found = engine.answers[paths.TEXT_CHAINS]
+    assert isinstance(found, Publisher)
+    return found
 
 
 @pytest.mark.parametrize("holder", [0, 1])
@@ -170,20 +173,20 @@ async def test_a_snapshot_evictions_and_restarts_are_followed(
 ) -> None:
     lifts, trains = pieces_of("lifts"), pieces_of("trains")
     engine = await start("a", reports(0))
-    engine.chains = Publisher({**lifts})
+    engine.answers[paths.TEXT_CHAINS] = Publisher({**lifts})
     door.publish(engine, await start("b", reports(0)))
     pieces = "paternoster_gateway_indexed_pieces "
     await until(lambda: metric(client, door, pieces), lambda seen: seen == len(lifts))
-    engine.chains.change(trains, *lifts)
+    publisher(engine).change(trains, *lifts)
     await until(lambda: metric(client, door, pieces), lambda seen: seen == len(trains))
     # The connection breaks: it resumes, without a snapshot.
-    before = len(engine.chains.queries)
-    engine.chains.frames.put_nowait(None)
-    await until(lambda: asyncio.sleep(0, len(engine.chains.queries)), lambda seen: seen > before)  # type: ignore[union-attr]
-    assert engine.chains.queries[before] == {"instance": "ab" * 16, "after": "1"}
+    before = len(publisher(engine).queries)
+    publisher(engine).frames.put_nowait(None)
+    await until(lambda: asyncio.sleep(0, len(publisher(engine).queries)), lambda seen: seen > before)
+    assert publisher(engine).queries[before] == {"instance": "ab" * 16, "after": "1"}
     await until(lambda: metric(client, door, pieces), lambda seen: seen == len(trains))
     # The engine restarts, and has nothing.
-    ended, engine.chains = engine.chains, Publisher({}, instance="cd" * 16)
+    ended, engine.answers[paths.TEXT_CHAINS] = publisher(engine), Publisher({}, instance="cd" * 16)
     ended.frames.put_nowait(None)
     await until(lambda: metric(client, door, pieces), lambda seen: seen == 0)
     await whole(client, door, 1)
@@ -208,7 +211,7 @@ async def test_a_replica_without_a_stream_is_believed_for_a_while_then_forgotten
         refused += 1
         return web.Response(status=503)
 
-    fleet[0].chains = refuse
+    fleet[0].answers[paths.TEXT_CHAINS] = refuse
     stream.frames.put_nowait(None)
     await until(lambda: asyncio.sleep(0, refused), lambda seen: seen > 3)
     assert await metric(client, door, pieces) == len(pieces_of("lifts"))
@@ -217,7 +220,7 @@ async def test_a_replica_without_a_stream_is_believed_for_a_while_then_forgotten
     assert await metric(client, door, away) == 1
     # It comes back with other texts, and the numbers of many changes later.
     stream.held, stream.sequence = trains, 1000
-    fleet[0].chains = stream
+    fleet[0].answers[paths.TEXT_CHAINS] = stream
     await until(lambda: metric(client, door, pieces), lambda seen: seen == len(trains))
     assert stream.queries[-1] == {}
     assert await metric(client, door, away) == 1
@@ -293,7 +296,7 @@ async def test_only_the_first_bytes_of_a_replica_are_read_in_all_spare_time(
     monkeypatch.setattr(follower.LoopShare, "run", run_recorded)
     monkeypatch.setattr(follower, "FIRST_BYTES", 100_000)
     engine = await start("a", reports(0))
-    engine.chains = stream = Publisher(dict.fromkeys(range(2000), 16))
+    engine.answers[paths.TEXT_CHAINS] = stream = Publisher(dict.fromkeys(range(2000), 16))
     door.publish(engine)
     await whole(client, door, 1)
     assert all(spare)
@@ -317,10 +320,10 @@ async def test_what_has_left_the_table_is_not_followed(
 
 async def test_engines_get_the_gateways_key(client: aiohttp.ClientSession, keyed_door: Door, start: Start) -> None:
     engine = await start("a", reports(0))
-    engine.chains = Publisher({})
+    engine.answers[paths.TEXT_CHAINS] = Publisher({})
     keyed_door.publish(engine, fleet="uid")
     await whole(client, keyed_door, 1)
-    assert engine.chains.keys == [f"Bearer {derive_key('first', GATEWAY_TO_ENGINE, 'uid')}"]
+    assert publisher(engine).keys == [f"Bearer {derive_key('first', GATEWAY_TO_ENGINE, 'uid')}"]
 
 
 async def test_a_flood_of_changes_leaves_the_gateway_two_thirds_of_its_loop(

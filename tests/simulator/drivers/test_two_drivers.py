@@ -11,10 +11,11 @@ from typing import Any, cast
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, FakeEngine, running, serving
+from tests.gateway.fakes import Door, serving
 from tests.simulator.drivers.recorded_balancer import RecordedBalancer, replay
 
 from paternoster_contract.http.headers import NOT_SERVING
+from paternoster_e2e.fakes.engine import FakeEngine
 from paternoster_engine.core.errors import QueueFull
 from paternoster_engine.core.request import Request
 from paternoster_gateway import app as gateway_app
@@ -81,9 +82,9 @@ async def recorded_gateway(
     behaviours: dict[str, str] = {}
     async with AsyncExitStack() as stack:
         engines = [
-            await stack.enter_async_context(running(FakeEngine(f"{number}", lambda engine, request: behave(
+            await stack.enter_async_context(FakeEngine(f"{number}", lambda engine, request: behave(
                 behaviours.get(engine.url, "ok"), request
-            ))))
+            )).listening())
             for number in range(REPLICAS)
         ]  # fmt: skip
         door.url = await stack.enter_async_context(serving(gateway_app.create_app(str(door.table))))

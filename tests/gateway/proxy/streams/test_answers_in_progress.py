@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, stats, until
+from tests.gateway.fakes import Door, stats, until
 from tests.gateway.proxy.streams.test_handed_over_streams import series
 
 from paternoster_contract.http.headers import NOT_SERVING
@@ -23,6 +23,7 @@ from paternoster_contract.stream_journal import (
     decode_journal,
     encode_entries,
 )
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.call import session
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]

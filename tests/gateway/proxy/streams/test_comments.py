@@ -13,10 +13,11 @@ import anthropic
 import openai
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, serving, stats, until
+from tests.gateway.fakes import Door, answer, route, serving, stats, until
 
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.settings.http_limits import HttpLimits
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.app import create_app
 from paternoster_gateway.commands import gateway
 from paternoster_gateway.proxy.forwarded_answer import COMMENT

@@ -6,7 +6,7 @@ from enum import Enum
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, stats, until
+from tests.gateway.fakes import Door, stats, until
 
 from paternoster_contract.stream_journal import (
     COMMENT,
@@ -19,6 +19,7 @@ from paternoster_contract.stream_journal import (
     decode_journal,
     encode_entries,
 )
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 BODY = b'{"model": "m", "stream": true}'

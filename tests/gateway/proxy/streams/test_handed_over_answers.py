@@ -7,12 +7,13 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, stats, until
+from tests.gateway.fakes import Door, stats, until
 from tests.gateway.proxy.streams.test_handed_over_streams import publish, read_table, series
 
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MEDIA_TYPE, RESUME, STREAM_ID, Resume
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.call import session
 from paternoster_gateway.proxy import call_hand_over
 

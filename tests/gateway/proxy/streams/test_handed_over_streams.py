@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, until
+from tests.gateway.fakes import Door, answer, until
 
 from paternoster_contract.routing import ModelRoute, Replica
 from paternoster_contract.stream_journal import COMMENT, DRAINING, JOURNAL, RESUME, JournalEntry, Resume, encode_entries
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.call import session
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]

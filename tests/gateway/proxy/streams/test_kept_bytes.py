@@ -9,12 +9,13 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, serving, stats, until
+from tests.gateway.fakes import Door, answer, route, serving, stats, until
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.app import create_app
 from paternoster_gateway.call.journaled_stream import FREE_BYTES, MAX_FRAME_BYTES, FrameTooLong, JournaledStream
 from paternoster_gateway.proxy import answer_progress, attempts

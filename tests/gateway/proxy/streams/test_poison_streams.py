@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine
+from tests.gateway.fakes import Door
 from tests.gateway.proxy.streams.test_continued_streams import DONE, WHOLE, End, count, engine_that, stream
 
 from paternoster_contract.http.headers import DIED, NOT_SERVING
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.proxy import proxy
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]

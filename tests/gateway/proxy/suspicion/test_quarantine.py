@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
+from tests.gateway.fakes import Door, answer, stats, until
 
 from paternoster_contract.http.headers import DIED, NOT_SERVING
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.call.suspicion import LONG_BODY, Suspicion, suspicion_of
 from paternoster_gateway.proxy import liveness
 from paternoster_gateway.proxy.attempts import is_stop
