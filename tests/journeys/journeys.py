@@ -112,18 +112,17 @@ async def run_manifest(walk: Walk) -> None:
 async def run_count(walk: Walk) -> None:
     """A quarter of the requests were preempted: the cap is cut."""
     world = World()
-    runner = await world.engine.start()
     world.cluster.resource = manifest_document(
         concurrency={"mode": "Auto", "objective": "PreemptionRate"}, engine={"maxNumSeqs": 64}
     )
-    world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.reconcile()
-    world.engine.numbers |= {"running": 50, "requests_finished_total": 40, "requests_preempted_total": 10}
-    walk.calls.clear()
-    await world.reconcile(after=30)
-    assert world.engine.patches == [49]
-    await world.scraper.close()
-    await runner.cleanup()
+    async with world.engine.listening():
+        world.cluster.shown_pods = [world.engine.pod("a")]
+        await world.reconcile()
+        world.engine.numbers |= {"running": 50, "requests_finished_total": 40, "requests_preempted_total": 10}
+        walk.calls.clear()
+        await world.reconcile(after=30)
+        assert world.engine.caps == [49]
+        await world.scraper.close()
 
 
 async def run_break(walk: Walk) -> None:

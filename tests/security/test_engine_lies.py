@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from paternoster_contract.stats import EngineState, EngineStats, GatewayStats
+from paternoster_e2e.fakes.engine import listening
 from paternoster_operator.plausible import find_implausible
 from paternoster_operator.scrape import Scraper
 
@@ -102,20 +104,8 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @pytest.fixture
 async def engine() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
     """Starts an engine whose ``/stats`` gives that answer; its URL."""
-    runners = []
-
-    async def start(answer: Answer) -> str:
-        app = web.Application()
-        app.router.add_get("/stats", answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        runners.append(runner)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{runner.addresses[0][1]}"
-
-    yield start
-    for runner in runners:
-        await runner.cleanup()
+    async with AsyncExitStack() as servers:
+        yield lambda answer: servers.enter_async_context(listening(answer))
 
 
 async def _scrape(url: str) -> tuple[dict[str, EngineStats], dict[str, str], int]:

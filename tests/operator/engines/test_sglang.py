@@ -10,6 +10,7 @@ from aiohttp import web
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import Unreported
+from paternoster_e2e.fakes.engine import FakeEngine
 from paternoster_operator.engines.adapter import StatsUnavailable
 from paternoster_operator.engines.sglang import COUNTERS, GAUGES, SglangAdapter
 from paternoster_operator.engines.sglang_arguments import OWNED, SglangKind
@@ -105,42 +106,31 @@ def test_what_is_missing_or_wrong_is_named(text: bytes, answer: bytes, fault: st
         SglangAdapter().parse_stats([text, answer], 5.0)
 
 
-class Stub:
+class SglangServer(FakeEngine):
     """Its scheduler's checks of ``set_internal_state``."""
 
-    def __init__(self) -> None:
-        self.live_cap, self.capacity = 32, 32
-        self.url = ""
-
-    async def set_internal_state(self, request: web.Request) -> web.Response:
+    async def set_internal_state(self, _: FakeEngine, request: web.Request) -> web.Response:
         for name, value in (await request.json())["server_args"].items():
             if name != "pp_max_micro_batch_size" or not 1 <= value <= self.capacity:
                 return web.json_response([False])
             self.live_cap = value
         return web.json_response([True])
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=exposition())
-
-    async def server_info(self, _: web.Request) -> web.Response:
+    async def answer_info(self, *_: object) -> web.Response:
         return web.Response(body=info(pp_max_micro_batch_size=self.live_cap))
 
 
 @pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    stub, app = Stub(), web.Application()
-    app.router.add_post("/set_internal_state", stub.set_internal_state)
-    app.router.add_get("/metrics", stub.metrics)
-    app.router.add_get("/server_info", stub.server_info)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    stub.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield stub
-    await runner.cleanup()
+async def stub() -> AsyncIterator[FakeEngine]:
+    server = SglangServer(capacity=32, live_cap=32)
+    server.answers = {
+        "/set_internal_state": server.set_internal_state, "/metrics": exposition(), "/server_info": server.answer_info,
+    }  # fmt: skip
+    async with server.listening():
+        yield server
 
 
-async def test_the_live_cap_is_moved_and_read_back(stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_live_cap_is_moved_and_read_back(stub: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
     scraper, adapter = Scraper(timeout_seconds=5, gateway_url=None), SglangAdapter()
     try:
         await scraper.set_limits(stub.url, LiveConfigPatch(live_cap=4, token_budget=64), ["key"], adapter)

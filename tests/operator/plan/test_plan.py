@@ -17,10 +17,9 @@ Document = Callable[..., dict[str, Any]]
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
-    runner = await world.engine.start()
-    yield world
-    await world.scraper.close()
-    await runner.cleanup()
+    async with world.engine.listening():
+        yield world
+        await world.scraper.close()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from tests.operator.reconcile.world import World
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
-    runner = await world.engine.start()
-    yield world
-    await world.scraper.close()
-    await runner.cleanup()
+    async with world.engine.listening():
+        yield world
+        await world.scraper.close()

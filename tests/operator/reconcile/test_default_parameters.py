@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.operator.reconcile.world import KEY, FakeCluster, FakeEngine
+from tests.operator.reconcile.world import KEY, FakeCluster, PodEngine
 
 from paternoster_operator.runtime import Operator
 
@@ -18,13 +18,10 @@ def cluster(document: Any) -> FakeCluster:
 
 
 @pytest.fixture
-async def engines(cluster: FakeCluster) -> AsyncIterator[list[FakeEngine]]:
+async def engines(cluster: FakeCluster) -> AsyncIterator[list[PodEngine]]:
     """Two, whose pods serve."""
     async with AsyncExitStack() as ends:
-        engines = [FakeEngine(), FakeEngine()]
-        for engine in engines:
-            runner = await engine.start()
-            ends.push_async_callback(runner.cleanup)
+        engines = [await ends.enter_async_context(PodEngine(name).listening()) for name in "ab"]
         cluster.shown_pods = [engine.pod(name) for engine, name in zip(engines, "ab", strict=True)]
         yield engines
 
@@ -44,7 +41,7 @@ async def published(operator: Operator) -> dict[str, Any] | None:
 
 
 async def test_the_routing_table_has_what_engines_agree_on(
-    cluster: FakeCluster, engines: list[FakeEngine], operator: Operator
+    cluster: FakeCluster, engines: list[PodEngine], operator: Operator
 ) -> None:
     assert await published(operator) is None, "engines of an earlier release report none"
     assert "defaultParameters" not in cluster.statuses[-1]
@@ -61,7 +58,7 @@ async def test_the_routing_table_has_what_engines_agree_on(
 
 
 async def test_another_model_without_any_clears_them(
-    cluster: FakeCluster, engines: list[FakeEngine], operator: Operator
+    cluster: FakeCluster, engines: list[PodEngine], operator: Operator
 ) -> None:
     for engine in engines:
         engine.numbers["default_parameters"] = {"top_k": 20}
@@ -76,7 +73,7 @@ async def test_another_model_without_any_clears_them(
     [{"temperature": 1e300}, {"top_k": "x" * 1000}, {"top_p": {"deep": []}}, [1], "all", {"max_tokens": -1}],
 )
 async def test_what_no_request_could_have_is_not_believed(
-    cluster: FakeCluster, engines: list[FakeEngine], operator: Operator, hostile: Any
+    cluster: FakeCluster, engines: list[PodEngine], operator: Operator, hostile: Any
 ) -> None:
     engines[0].numbers["default_parameters"] = hostile
     engines[1].numbers["default_parameters"] = {"top_k": 20, "x" * 1000: "of no request"}

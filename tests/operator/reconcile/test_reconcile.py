@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.operator.reconcile.world import KEY, FakeEngine, World
+from tests.operator.reconcile.world import KEY, PodEngine, World
 
 from paternoster_contract.labels import DELETION_COST
 from paternoster_engine.core.step_work import StepSums, StepWork
@@ -72,14 +72,14 @@ async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, 
     }
     await world.reconcile(after=30)
     assert world.cluster.replicas > 1
-    assert world.engine.patches == [49], "50 ran, and no token was computed again"
+    assert world.engine.caps == [49], "50 ran, and no token was computed again"
     reasons = [event.reason for event in world.cluster.events]
     assert reasons == ["LiveCapLowered", "ScaledUp"]
     assert "10 of 40 requests preempted with 50 sequences = 25.0%, target 2.0%" in world.cluster.events[0].message
     decisions = world.cluster.statuses[-1]["decisions"]
     assert {record["loop"] for record in decisions if record["applied"]} == {"Replicas", "LiveCap"}
     await world.reconcile(after=15)
-    assert world.engine.patches == [49], (
+    assert world.engine.caps == [49], (
         "what was before the cut is no reason for another, and what it has need not be told again"
     )
 
@@ -104,10 +104,10 @@ async def test_a_restarted_engine_is_told_its_cap_again(world: World, document: 
     world.cluster.resource = document(concurrency={"initial": 9})
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.reconcile()
-    assert world.engine.patches == [9]
+    assert world.engine.caps == [9]
     world.engine.live_cap, world.engine.numbers = 64, {"instance": "second"}
     await world.reconcile()
-    assert world.engine.patches == [9, 9]
+    assert world.engine.caps == [9, 9]
 
 
 async def test_a_token_budget_is_told_to_engines_that_have_one(world: World, document: Document) -> None:
@@ -135,7 +135,7 @@ async def test_an_engine_without_a_token_budget_is_told_none(world: World, docum
     )
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.reconcile()
-    assert world.engine.patches == [9]
+    assert world.engine.caps == [9]
     assert "token_budget" not in world.engine.numbers
     assert world.cluster.statuses[-1]["tokenBudget"] == {"capacity": 0, "target": 0, "current": 0}
 
@@ -146,8 +146,7 @@ async def test_silence_holds_everything(world: World, document: Document) -> Non
     world.engine.numbers |= {"running": 10, "waiting": 90}
     await world.reconcile()
     before = world.cluster.replicas
-    silent = FakeEngine()
-    silent.port = 9
+    silent = PodEngine(url="http://127.0.0.1:9")
     world.cluster.shown_pods = [world.engine.pod("a"), silent.pod("b")]
     for _ in range(60):
         await world.reconcile(after=20)
@@ -166,7 +165,7 @@ async def test_at_the_ceiling_engines_bound_their_queue_and_those_of_earlier_rel
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.reconcile()
     await world.reconcile(after=20)
-    assert world.engine.patches == []
+    assert world.engine.caps == []
     world.engine.numbers["max_queue_milliseconds"] = 0
     await world.reconcile(after=20)
     assert world.engine.numbers["max_queue_milliseconds"] == 990
@@ -206,7 +205,7 @@ async def test_paused_writes_status_alone(world: World, document: Document) -> N
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.reconcile()
     assert world.cluster.applies == []
-    assert world.engine.patches == []
+    assert world.engine.caps == []
     assert world.cluster.condition("ScalingActive")["reason"] == "Paused"
 
 

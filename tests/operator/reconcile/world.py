@@ -1,11 +1,10 @@
 """A reconciler over a cluster in memory and an engine on a real socket."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from aiohttp import web
-
-from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_e2e.fakes.engine import Answer, FakeEngine
 from paternoster_operator.cluster.port import Event, Key, Object, TargetObjects, WatchFault
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
@@ -16,11 +15,11 @@ from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
 
 KEY = Key("lifts", "ride")
-
-
-async def answer_request(_: web.Request) -> web.Response:
-    """Answer like an engine that takes requests: the operator sends one to each replica whose engine is not ours."""
-    return web.json_response({"choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}}]})
+RECORDED = Path(__file__).parents[1] / "engines/recorded"
+LIMITS, METRICS = "/paternoster/limits", "/metrics"
+VLLM_LIMITS, VLLM_METRICS = ((RECORDED / f"vllm-0.32-{name}").read_bytes() for name in ("limits.json", "metrics.txt"))
+VLLM: dict[str, Answer] = {LIMITS: VLLM_LIMITS, METRICS: VLLM_METRICS}
+"""Answers of a real vLLM with the plugin."""
 
 
 class FakeCluster:
@@ -153,49 +152,18 @@ class FakeCluster:
         return next((c for c in self.statuses[-1]["conditions"] if c["type"] == kind), {})
 
 
-class FakeEngine:
-    """Answers /stats with ``numbers`` and takes a live cap."""
+class PodEngine(FakeEngine):
+    """An engine with a pod."""
 
-    def __init__(self) -> None:
-        self.numbers: dict[str, Any] = {"instance": "first"}
-        self.live_cap = 64
-        self.patches: list[int] = []
-        self.keys: list[str] = []
-        """What each call of the admin API brought."""
-        self.port = 0
+    @property
+    def caps(self) -> list[int]:
+        """Live caps that it was sent."""
+        return [limits["live_cap"] for limits in self.patches]
 
-    async def start(self) -> web.AppRunner:
-        app = web.Application()
-        app.router.add_get("/stats", self._stats)
-        app.router.add_patch("/admin/config", self._patch)
-        app.router.add_route("*", "/admin/drain", self._drain)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        return runner
-
-    async def _stats(self, _: web.Request) -> web.Response:
-        zeros = {name: 0 for name in EngineStats.model_fields if name.endswith("_total")}
-        base = {
-            "model": "m", "state": EngineState.READY, "started_at": 0, "time": 0, "last_tick_age_seconds": 0,
-            "capacity": 64, "live_cap": self.live_cap, "running": 0, "waiting": 0, "kv_block_size": 32,
-            "kv_blocks": 100, "kv_blocks_used": 10, "kv_blocks_cached": 0, "kv_projected_peak": 0,
-        }  # fmt: skip
-        return web.json_response({**zeros, **base, **self.numbers})
-
-    async def _drain(self, request: web.Request) -> web.Response:
-        self.keys.append(request.headers.get("Authorization", ""))
-        self.numbers["state"] = EngineState.DRAINING if request.method == "POST" else EngineState.READY
-        return web.json_response({"capacity": 64, "live_cap": self.live_cap, "draining": request.method == "POST"})
-
-    async def _patch(self, request: web.Request) -> web.Response:
-        self.keys.append(request.headers.get("Authorization", ""))
-        limits = await request.json()
-        self.live_cap = limits["live_cap"]
-        self.patches.append(self.live_cap)
-        self.numbers |= {name: limits[name] for name in ("token_budget", "max_queue_milliseconds") if name in limits}
-        return web.json_response({"capacity": 64, "live_cap": self.live_cap, "draining": False})
+    @property
+    def port(self) -> int:
+        """Port that it listens on; 0 while it does not."""
+        return int(self.url.rpartition(":")[2] or 0)
 
     def pod(self, name: str, *, ready: bool = True, **metadata: Any) -> Object:
         return {
@@ -221,7 +189,7 @@ class World:
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
-        self.engine = FakeEngine()
+        self.engine = PodEngine("first")
         self.now = 1000.0
         self.scraper = Scraper(timeout_seconds=2, gateway_url=None)
         self.restart_operator()

@@ -114,7 +114,7 @@ async def test_the_engines_admin_key_goes_with_every_order(world: World, documen
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.reconcile()
     root = world.cluster.secrets[ADMIN_KEY]["key"]
-    assert world.engine.keys == [f"Bearer {keys.derive_key(root, keys.OPERATOR_TO_ENGINE, 'uid-1')}"]
+    assert world.engine.admin_keys == [f"Bearer {keys.derive_key(root, keys.OPERATOR_TO_ENGINE, 'uid-1')}"]
 
 
 async def test_clients_without_the_keys_that_a_manifest_asks_for_are_let_in_nowhere(document: Any) -> None:

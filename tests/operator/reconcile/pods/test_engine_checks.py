@@ -1,9 +1,10 @@
 """Replicas whose engine is not ours: their health and one request, before they count as ready."""
 
 import asyncio
+import json
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.operator.reconcile.world import World
 
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive_key
 from paternoster_contract.labels import ENGINE_TYPE, UPSTREAM_MODEL
+from paternoster_e2e.fakes.engine import FakeEngine
 from paternoster_operator.pods.engine_fault import LONGEST_WORDS, EngineAnswer, judge_health, judge_request
 from paternoster_operator.settings import GATEWAY_KEY, Settings
 
@@ -27,26 +29,18 @@ OTHER_KEY = {"error": {"code": 401, "message": "Invalid API Key", "type": "authe
 NO_TEMPLATE = {"error": {"message": "default chat template is no longer allowed", "code": 400}}
 
 
-class Engine:
-    """A server of the OpenAI API that answers requests with ``status`` and ``body``, and records them."""
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
-    def __init__(self) -> None:
-        self.status, self.body = 200, {"choices": []}
-        self.health = 200
-        self.health_path = "/health"
-        self.completions: int | None = None
-        """Status of /v1/completions, where that is another one."""
-        self.requests: list[tuple[str, Any, str]] = []
-        self.delay = 0.0
 
-    async def answer(self, request: web.Request) -> web.Response:
-        if request.method == "GET":
-            status = self.health if request.path == self.health_path else 404
-            return web.json_response({"status": "loading model"}, status=status)
-        self.requests.append((request.path, await request.json(), request.headers.get("Authorization", "")))
-        await asyncio.sleep(self.delay)
-        status = self.completions if self.completions and request.path == "/v1/completions" else self.status
-        return web.json_response(self.body, status=status)
+def refuse(engine: FakeEngine, status: int, body: object = None) -> None:
+    """Have ``engine`` answer all requests so; 200 has it answer them."""
+    engine.answers[CHAT] = engine.answers[COMPLETIONS] = status, json.dumps(body or {"choices": []}).encode()
+
+
+def sent(engine: FakeEngine) -> list[tuple[str, Any, str]]:
+    """Path, body and key of each request."""
+    keys = [headers.get("Authorization", "") for headers in engine.headers]
+    return list(zip(engine.paths, map(json.loads, engine.bodies), keys, strict=True))
 
 
 def show_pods(world: World, *pods: Any) -> None:
@@ -63,18 +57,13 @@ def engine_pod(world: World, type_: str, *, ready: bool = True, restarts: int = 
 
 
 @pytest.fixture
-async def engine(world: World, document: Callable[..., dict[str, Any]]) -> AsyncIterator[Engine]:
-    engine, app = Engine(), web.Application()
-    app.router.add_route("*", "/{path:.*}", engine.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    world.engine.port = runner.addresses[0][1]
+async def engine(world: World, document: Callable[..., dict[str, Any]]) -> FakeEngine:
+    """The world's, as a server of the OpenAI API."""
+    refuse(world.engine, 200)
     world.reconciler = world.new_reconciler(Settings(gateway_url="http://127.0.0.1:9"))
     world.cluster.secrets[GATEWAY_KEY] = {"key": "root"}
     set_type(world, document, "OpenAI")
-    yield engine
-    await runner.cleanup()
+    return world.engine
 
 
 def set_type(world: World, document: Callable[..., dict[str, Any]], type_: str) -> None:
@@ -95,7 +84,7 @@ def set_type(world: World, document: Callable[..., dict[str, Any]], type_: str) 
 )
 async def test_a_replica_that_refuses_every_request_is_not_ready(
     world: World,
-    engine: Engine,
+    engine: FakeEngine,
     document: Callable[..., dict[str, Any]],
     type_: str,
     status: int,
@@ -103,7 +92,7 @@ async def test_a_replica_that_refuses_every_request_is_not_ready(
     words: str,
 ) -> None:
     set_type(world, document, type_)
-    engine.status, engine.body = status, body
+    refuse(engine, status, body)
     await world.reconcile()
     for condition in ("Ready", "Stalled"):
         found = world.cluster.condition(condition)
@@ -113,86 +102,91 @@ async def test_a_replica_that_refuses_every_request_is_not_ready(
     assert world.cluster.condition("Ready")["status"] == "False"
     assert world.cluster.statuses[-1]["readyReplicas"] == 0
     assert "EngineRefusesRequests" in [event.reason for event in world.cluster.events]
-    engine.status = 200
+    refuse(engine, 200)
     await world.reconcile()
     assert world.cluster.condition("Ready")["status"] == "True", "it is asked again"
     assert world.cluster.condition("Stalled") == {}
 
 
 async def test_the_request_is_a_gateways_and_is_sent_once_for_each_run_of_an_engine(
-    world: World, engine: Engine
+    world: World, engine: FakeEngine
 ) -> None:
     for _ in range(3):
         await world.reconcile()
-    ((path, body, key),) = engine.requests
+    ((path, body, key),) = sent(engine)
     assert (path, body["model"], body["max_tokens"]) == ("/v1/chat/completions", "ride", 1)
     assert key == f"Bearer {derive_key('root', GATEWAY_TO_ENGINE, 'uid-1')}"
     assert world.cluster.condition("Ready")["status"] == "True"
     show_pods(world, engine_pod(world, "OpenAI", restarts=1))
     await world.reconcile()
-    assert len(engine.requests) == 2
+    assert len(engine.paths) == 2
 
 
-async def test_the_request_has_the_name_that_the_engine_has(world: World, engine: Engine) -> None:
+async def test_the_request_has_the_name_that_the_engine_has(world: World, engine: FakeEngine) -> None:
     pod = engine_pod(world, "OpenAI")
     pod["metadata"]["annotations"][UPSTREAM_MODEL] = "/models/smol"
     show_pods(world, pod)
     await world.reconcile()
-    assert [body["model"] for _, body, _ in engine.requests] == ["/models/smol"]
+    assert [body["model"] for _, body, _ in sent(engine)] == ["/models/smol"]
 
 
-async def test_a_model_without_a_chat_template_is_ready(world: World, engine: Engine) -> None:
-    engine.status, engine.body, engine.completions = 400, NO_TEMPLATE, 200
+async def test_a_model_without_a_chat_template_is_ready(world: World, engine: FakeEngine) -> None:
+    refuse(engine, 200)
+    engine.answers[CHAT] = 400, json.dumps(NO_TEMPLATE).encode()
     await world.reconcile()
-    assert [path for path, _, _ in engine.requests] == ["/v1/chat/completions", "/v1/completions"]
+    assert engine.paths == [CHAT, COMPLETIONS]
     assert world.cluster.condition("Ready")["status"] == "True"
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_busy_replica_is_ready_and_is_asked_three_times(world: World, engine: Engine, status: int) -> None:
+async def test_a_busy_replica_is_ready_and_is_asked_three_times(world: World, engine: FakeEngine, status: int) -> None:
     """An operator that begins may find it so; its health path says whether it serves."""
-    engine.status = status
+    refuse(engine, status)
     for _ in range(5):
         await world.reconcile()
         assert world.cluster.condition("Ready")["status"] == "True"
-    assert len(engine.requests) == 3
+    assert len(engine.paths) == 3
 
 
-async def test_a_replica_that_does_not_answer_in_time_is_ready(world: World, engine: Engine) -> None:
-    world.scraper._timeout_seconds, engine.delay = 0.05, 1
+async def test_a_replica_that_does_not_answer_in_time_is_ready(world: World, engine: FakeEngine) -> None:
+    async def wait(*_: object) -> web.Response:
+        await asyncio.sleep(1)
+        return web.Response()
+
+    world.scraper._timeout_seconds, engine.answers[CHAT] = 0.05, wait
     await world.reconcile()
     assert world.cluster.condition("Ready")["status"] == "True"
 
 
-async def test_without_a_gateway_a_key_is_the_clients_affair(world: World, engine: Engine) -> None:
+async def test_without_a_gateway_a_key_is_the_clients_affair(world: World, engine: FakeEngine) -> None:
     world.reconciler = world.new_reconciler(Settings())
-    engine.status = 401
+    refuse(engine, 401)
     await world.reconcile()
-    assert [key for _, _, key in engine.requests] == [""]
+    assert [key for _, _, key in sent(engine)] == [""]
     assert world.cluster.condition("Ready")["status"] == "True"
-    engine.status = 404
+    refuse(engine, 404)
     world.restart_operator()
     await world.reconcile()
     assert world.cluster.condition("Ready")["reason"] == "EngineRefusesRequests"
 
 
 async def test_our_own_engine_is_sent_no_request(
-    world: World, engine: Engine, document: Callable[..., dict[str, Any]]
+    world: World, engine: FakeEngine, document: Callable[..., dict[str, Any]]
 ) -> None:
     world.cluster.resource = document(model={"source": "file:///m"})
     show_pods(world, world.engine.pod("a"))
     await world.reconcile()
-    assert engine.requests == []
+    assert engine.paths == []
 
 
 @pytest.mark.parametrize(
     ("type_", "path"), [("OpenAI", "/health"), ("VLLM", "/paternoster/health"), ("SGLang", "/health")]
 )
 async def test_a_server_without_the_health_path_is_named_at_the_second_look(
-    world: World, engine: Engine, document: Callable[..., dict[str, Any]], type_: str, path: str
+    world: World, engine: FakeEngine, document: Callable[..., dict[str, Any]], type_: str, path: str
 ) -> None:
     set_type(world, document, type_)
-    engine.health_path = "/healthz"
+    engine.answers["/health"] = 404
     show_pods(world, engine_pod(world, type_, ready=False))
     await world.reconcile()
     assert f"GET {path}: HTTP 404" in world.cluster.condition("Ready")["message"]
@@ -201,11 +195,11 @@ async def test_a_server_without_the_health_path_is_named_at_the_second_look(
     stalled = world.cluster.condition("Stalled")
     assert stalled["reason"] == world.cluster.condition("Ready")["reason"] == "EngineProbeFailed"
     assert f"a: GET {path}: HTTP 404" in stalled["message"]
-    assert engine.requests == []
+    assert engine.paths == []
 
 
-async def test_a_server_that_loads_says_so_itself(world: World, engine: Engine) -> None:
-    engine.health = 503
+async def test_a_server_that_loads_says_so_itself(world: World, engine: FakeEngine) -> None:
+    engine.answers["/health"] = 503, b'{"status": "loading model"}'
     show_pods(world, engine_pod(world, "OpenAI", ready=False))
     for _ in range(3):
         await world.reconcile()
@@ -215,9 +209,9 @@ async def test_a_server_that_loads_says_so_itself(world: World, engine: Engine) 
     assert world.cluster.condition("Stalled") == {}
 
 
-async def test_a_replica_that_is_ready_again_serves(world: World, engine: Engine) -> None:
+async def test_a_replica_that_is_ready_again_serves(world: World, engine: FakeEngine) -> None:
     await world.reconcile()
-    engine.health = 404
+    engine.answers["/health"] = 404
     show_pods(world, engine_pod(world, "OpenAI", ready=False))
     for _ in range(2):
         await world.reconcile()
@@ -225,11 +219,11 @@ async def test_a_replica_that_is_ready_again_serves(world: World, engine: Engine
     show_pods(world, engine_pod(world, "OpenAI"))
     await world.reconcile()
     assert world.cluster.condition("Ready")["status"] == "True"
-    assert len(engine.requests) == 1
+    assert len(engine.paths) == 1
 
 
-async def test_a_port_that_nothing_listens_on_is_named(world: World, engine: Engine, unused_tcp_port: int) -> None:
-    world.engine.port = unused_tcp_port
+async def test_a_port_that_nothing_listens_on_is_named(world: World, engine: FakeEngine, unused_tcp_port: int) -> None:
+    world.engine.url = f"http://127.0.0.1:{unused_tcp_port}"
     show_pods(world, engine_pod(world, "OpenAI", ready=False))
     await world.reconcile()
     ready = world.cluster.condition("Ready")
@@ -239,7 +233,7 @@ async def test_a_port_that_nothing_listens_on_is_named(world: World, engine: Eng
 
 
 async def test_a_server_that_speaks_tls_alone_is_named_at_the_second_look(
-    world: World, engine: Engine, tmp_path: Path
+    world: World, engine: FakeEngine, tmp_path: Path
 ) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -252,7 +246,8 @@ async def test_a_server_that_speaks_tls_alone_is_named_at_the_second_look(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
-    world.engine.port = port = server.sockets[0].getsockname()[1]
+    port = server.sockets[0].getsockname()[1]
+    world.engine.url = f"https://127.0.0.1:{port}"
     show_pods(world, engine_pod(world, "OpenAI", ready=False))
     for _ in range(2):
         await world.reconcile()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.operator.reconcile.world import KEY, FakeEngine, World
+from tests.operator.reconcile.world import KEY, PodEngine, World
 
 from paternoster_contract.labels import DELETION_COST, SCALE_DOWN
 from paternoster_operator.routes.table import RoutesTable
@@ -16,17 +16,14 @@ START = datetime(2026, 11, 26, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-async def busy() -> AsyncIterator[FakeEngine]:
+async def busy() -> AsyncIterator[PodEngine]:
     """A second engine, with more requests than the world's own."""
-    engine = FakeEngine()
-    engine.numbers |= {"instance": "second", "running": 7}
-    runner = await engine.start()
-    yield engine
-    await runner.cleanup()
+    async with PodEngine("second", numbers={"running": 7}).listening() as engine:
+        yield engine
 
 
 @pytest.fixture
-async def surplus(world: World, busy: FakeEngine, document: Document) -> World:
+async def surplus(world: World, busy: PodEngine, document: Document) -> World:
     """Two replicas, of which one is to go: ``a`` has seven requests, ``b`` three."""
     began = world.now
     world.restart_operator = lambda: restart(world, began)  # type: ignore[method-assign]
@@ -81,7 +78,7 @@ async def test_a_replica_with_requests_gets_no_more_and_ends_once_it_is_idle(sur
     assert {pod: made[DELETION_COST] for pod, made in world.cluster.annotations.items()} == {"a": "7", "b": "0"}
 
 
-async def test_an_engine_that_does_not_report_costs_more_than_the_drained_one(surplus: World, busy: FakeEngine) -> None:
+async def test_an_engine_that_does_not_report_costs_more_than_the_drained_one(surplus: World, busy: PodEngine) -> None:
     """Without a price it would cost 0 as well, and the Deployment could lose it in place of the other."""
     world = surplus
     busy.numbers["running"] = "unknown"

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.operator.reconcile.world import FakeCluster, FakeEngine
+from tests.operator.reconcile.world import FakeCluster, PodEngine
 
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.labels import SCALE_DOWN
@@ -36,7 +36,7 @@ class Fleets(FakeCluster):
             made["metadata"] |= {"name": name, "namespace": f"of-{name}", "uid": name, "resourceVersion": "1"}
             key = Key(f"of-{name}", name)
             self.documents[key] = made
-            self.pods_of[key] = [FakeEngine().pod(f"{name}-0")]
+            self.pods_of[key] = [PodEngine().pod(f"{name}-0")]
 
     def list(self) -> Sequence[Key]:
         return list(self.documents)
@@ -98,7 +98,7 @@ async def test_a_row_is_kept_until_something_of_it_changes(fleets: Fleets) -> No
     second = await operator.routes.build()
     assert all(a is b for a, b in zip(first.rows, second.rows, strict=True))
     assert first.etag == second.etag
-    fleets.pods_of[B] = [*fleets.pods_of[B], FakeEngine().pod("b-1")]
+    fleets.pods_of[B] = [*fleets.pods_of[B], PodEngine().pod("b-1")]
     third = await operator.routes.build()
     assert [a is b for a, b in zip(second.rows, third.rows, strict=True)] == [True, False]
     assert third.etag != second.etag

@@ -1,53 +1,29 @@
 """A fleet whose manifest names another engine: replicas of either are read and steered as what they are."""
 
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from tests.operator.reconcile.world import World, answer_request
+from tests.operator.reconcile.world import VLLM, World
 
 from paternoster_contract.labels import ENGINE_TYPE
+from paternoster_e2e.fakes.engine import FakeEngine
 
-RECORDED = Path(__file__).parents[2] / "engines/recorded"
 Document = Callable[..., dict[str, Any]]
 
 
-class Vllm:
-    """One that runs beside the world's engine, which is ours."""
-
-    def __init__(self) -> None:
-        self.patches: list[Any] = []
-        self.port = 0
-
-    async def limits(self, request: web.Request) -> web.Response:
-        if request.method == "PATCH":
-            self.patches.append(await request.json())
-        return web.Response(body=(RECORDED / "vllm-0.32-limits.json").read_bytes())
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=(RECORDED / "vllm-0.32-metrics.txt").read_bytes())
-
-
 @pytest.fixture
-async def vllm() -> AsyncIterator[Vllm]:
-    engine, app = Vllm(), web.Application()
-    app.router.add_route("*", "/paternoster/limits", engine.limits)
-    app.router.add_get("/metrics", engine.metrics)
-    app.router.add_post("/v1/chat/completions", answer_request)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    engine.port = runner.addresses[0][1]
-    yield engine
-    await runner.cleanup()
+async def vllm() -> AsyncIterator[FakeEngine]:
+    """One that runs beside the world's engine, which is ours."""
+    async with FakeEngine(answers={**VLLM}).listening() as engine:
+        yield engine
 
 
-def pods(world: World, vllm: Vllm) -> list[Any]:
+def pods(world: World, vllm: FakeEngine) -> list[Any]:
     ours = world.engine.pod("ours")
     theirs = world.engine.pod("theirs", annotations={ENGINE_TYPE: "VLLM"})
-    theirs["spec"]["containers"][0]["ports"] = [{"name": "http", "containerPort": vllm.port}]
+    port = int(vllm.url.rpartition(":")[2])
+    theirs["spec"]["containers"][0]["ports"] = [{"name": "http", "containerPort": port}]
     return [ours, theirs]
 
 
@@ -61,7 +37,7 @@ def show(world: World, document: Document, type_: str) -> None:
 
 @pytest.mark.parametrize("there", ["Paternoster", "VLLM"])
 async def test_both_engines_of_a_rollout_are_read_and_steered(
-    world: World, vllm: Vllm, document: Document, there: str
+    world: World, vllm: FakeEngine, document: Document, there: str
 ) -> None:
     show(world, document, there)
     world.cluster.shown_pods = pods(world, vllm)
@@ -69,13 +45,13 @@ async def test_both_engines_of_a_rollout_are_read_and_steered(
         await world.reconcile()
     (fleet,) = world.reconciler.fleets.values()
     assert fleet.observed.engines.keys() == {"ours", "theirs"}
-    assert world.engine.patches[-1] == 5
+    assert world.engine.caps[-1] == 5
     assert vllm.patches[-1]["live_cap"] == 5
     assert "gatewayCap" not in world.cluster.statuses[-1], "an older replica of another engine is no fault of a new one"
     assert {event.reason for event in world.cluster.events} <= {"LiveCapLowered"}
 
 
-async def test_an_event_names_both_engines_once(world: World, vllm: Vllm, document: Document) -> None:
+async def test_an_event_names_both_engines_once(world: World, vllm: FakeEngine, document: Document) -> None:
     show(world, document, "VLLM")
     world.cluster.shown_pods = pods(world, vllm)
     await world.reconcile()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.operator.reconcile.world import World
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import MOST_MODELS, EngineStats, GatewayModelStats
+from paternoster_e2e.fakes.engine import listening
 from paternoster_operator.engines.adapter import LimitsCall, RuntimeType, StatsRequest
 from paternoster_operator.engines.catalogue import ADAPTERS, PATERNOSTER
 from paternoster_operator.engines.sglang import SglangAdapter
@@ -34,20 +36,8 @@ HOSTILE = (
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
     """Starts a server that gives that answer to every request; its URL."""
-    runners = []
-
-    async def start(answer: Answer) -> str:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        runners.append(runner)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{runner.addresses[0][1]}"
-
-    yield start
-    for runner in runners:
-        await runner.cleanup()
+    async with AsyncExitStack() as servers:
+        yield lambda answer: servers.enter_async_context(listening(answer))
 
 
 def give(body: bytes, status: int = 200) -> Answer:

@@ -4,12 +4,21 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.operator.reconcile.world import KEY, World, answer_request
+from tests.operator.reconcile.world import (
+    KEY,
+    LIMITS,
+    METRICS,
+    RECORDED,
+    VLLM,
+    VLLM_LIMITS,
+    VLLM_METRICS,
+    PodEngine,
+    World,
+)  # fmt: skip
 
 from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
@@ -19,67 +28,37 @@ from paternoster_operator.routes.row import build_route
 from paternoster_operator.settings import Settings
 
 Document = Callable[..., dict[str, Any]]
-RECORDED = Path(__file__).parents[2] / "engines/recorded"
-WHOLE = (RECORDED / "vllm-0.32-limits.json").read_bytes()
-METRICS = (RECORDED / "vllm-0.32-metrics.txt").read_bytes()
 LACKING = b'{"error": {"message": "the scheduler Other has no max_num_active_reqs"}}'
-NEWER = {**json.loads(WHOLE), "version": "0.99.0"}
+NEWER = {**json.loads(VLLM_LIMITS), "version": "0.99.0"}
 """Report of a vLLM that was never recorded."""
 STILL = json.dumps({**NEWER, "preemptions_total": 0}).encode()
 """Stats of an engine that preempts by another method than the one that the plugin wraps."""
 CAPACITY = 32
 
 
-class Site:
+class Site(PodEngine):
     """A vLLM, and a gateway with requests for it."""
 
-    def __init__(self) -> None:
-        self.status, self.report, self.text = 200, WHOLE, METRICS
-        self.metrics_status, self.metrics_seconds = 200, 0.0
-        self.patches: list[Any] = []
-        self.version = b""
-        self.in_flight, self.held = 4, 2
+    in_flight = 4
+    """Requests that the gateway has sent it."""
 
-    async def limits(self, request: web.Request) -> web.Response:
-        if request.method == "PATCH":
-            self.patches.append(await request.json())
-        return web.Response(status=self.status, body=self.report)
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        await asyncio.sleep(self.metrics_seconds)
-        return web.Response(status=self.metrics_status, body=self.text)
-
-    async def answer_version(self, _: web.Request) -> web.Response:
-        return web.Response(status=200 if self.version else 503, body=self.version)
-
-    async def stats(self, _: web.Request) -> web.Response:
-        model = GatewayModelStats(
-            fleet="uid-1", in_flight=self.in_flight, held=self.held, requests_total=9, failed_total=0
-        )
+    async def answer_as_gateway(self, *_: object) -> web.Response:
+        model = GatewayModelStats(fleet="uid-1", in_flight=self.in_flight, held=2, requests_total=9, failed_total=0)
         return web.json_response(text=GatewayStats(instance="g", time=0, models={"ride": model}).model_dump_json())
 
 
 @pytest.fixture
 async def site(world: World, document: Document) -> AsyncIterator[Site]:
-    site, app = Site(), web.Application()
-    app.router.add_route("*", "/paternoster/limits", site.limits)
-    app.router.add_get("/metrics", site.metrics)
-    app.router.add_post("/v1/chat/completions", answer_request)
-    app.router.add_get("/version", site.answer_version)
-    app.router.add_get("/stats", site.stats)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    world.engine.port = runner.addresses[0][1]
-    url = f"http://127.0.0.1:{world.engine.port}"
-    world.scraper._gateway_url = url
-    world.reconciler = world.new_reconciler(Settings(gateway_url=url))
-    runtime = {"type": "VLLM", "image": "vllm:1"}
-    engine = {"runtime": runtime, "maxNumSeqs": CAPACITY}
-    world.cluster.resource = document(model={"source": "file:///m"}, engine=engine, concurrency={"initial": 8})
-    world.cluster.shown_pods = [world.engine.pod("a", annotations={ENGINE_TYPE: "VLLM"})]
-    yield site
-    await runner.cleanup()
+    site = world.engine = Site()
+    site.answers = {**VLLM, "/version": 503, "/stats": site.answer_as_gateway}
+    async with site.listening():
+        world.scraper._gateway_url = site.url
+        world.reconciler = world.new_reconciler(Settings(gateway_url=site.url))
+        runtime = {"type": "VLLM", "image": "vllm:1"}
+        engine = {"runtime": runtime, "maxNumSeqs": CAPACITY}
+        world.cluster.resource = document(model={"source": "file:///m"}, engine=engine, concurrency={"initial": 8})
+        world.cluster.shown_pods = [site.pod("a", annotations={ENGINE_TYPE: "VLLM"})]
+        yield site
 
 
 def row(world: World) -> Any:
@@ -105,7 +84,7 @@ def row(world: World) -> Any:
 async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
     world: World, site: Site, status: int, report: bytes, why: str
 ) -> None:
-    site.status, site.report = status, report
+    site.answers[LIMITS] = status, report
     for _ in range(3):
         await world.reconcile()
     written = world.cluster.statuses[-1]
@@ -122,7 +101,7 @@ async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
 
 
 async def test_a_vllm_that_was_never_recorded_is_steered(world: World, site: Site) -> None:
-    site.report = json.dumps({**NEWER, "live_cap": 8}).encode()
+    site.answers[LIMITS] = json.dumps({**NEWER, "live_cap": 8}).encode()
     for _ in range(3):
         await world.reconcile()
     written = world.cluster.statuses[-1]
@@ -135,8 +114,10 @@ async def test_a_vllm_that_was_never_recorded_is_steered(world: World, site: Sit
 
 
 async def test_names_that_a_newer_vllm_has_changed_are_in_the_condition(world: World, site: Site) -> None:
-    site.report = json.dumps(NEWER).encode()
-    site.text = METRICS.replace(b"vllm:prompt_tokens_cached", b"vllm:cached_tokens").replace(b"_queue_time", b"_wait")
+    site.answers[LIMITS] = json.dumps(NEWER).encode()
+    site.answers[METRICS] = VLLM_METRICS.replace(b"vllm:prompt_tokens_cached", b"vllm:cached_tokens").replace(
+        b"_queue_time", b"_wait"
+    )
     for _ in range(2):
         await world.reconcile()
     fresh = world.cluster.condition("MetricsFresh")
@@ -148,8 +129,8 @@ async def test_names_that_a_newer_vllm_has_changed_are_in_the_condition(world: W
 @pytest.mark.parametrize("status", [404, 501])
 async def test_an_engine_without_limits_still_reports(world: World, site: Site, status: int) -> None:
     """The loops decide by its own metrics, and gateways hold the cap that they decide."""
-    site.status, site.report, site.version = status, LACKING, b'{"version": "0.30.0"}'
-    site.text = (RECORDED / "vllm-0.30-metrics.txt").read_bytes()
+    site.answers |= {LIMITS: (status, LACKING), "/version": b'{"version": "0.30.0"}'}
+    site.answers[METRICS] = (RECORDED / "vllm-0.30-metrics.txt").read_bytes()
     for _ in range(3):
         await world.reconcile()
     written = world.cluster.statuses[-1]
@@ -168,8 +149,8 @@ async def test_an_engine_without_limits_still_reports(world: World, site: Site, 
 
 
 async def test_an_engine_without_limits_whose_metrics_are_not_known_says_both(world: World, site: Site) -> None:
-    site.status, site.report, site.version = 501, LACKING, b'{"version": "0.99.0"}'
-    site.text = METRICS.replace(b"vllm:num_preemptions_total", b"vllm:preemptions_total")
+    site.answers |= {LIMITS: (501, LACKING), "/version": b'{"version": "0.99.0"}'}
+    site.answers[METRICS] = VLLM_METRICS.replace(b"vllm:num_preemptions_total", b"vllm:preemptions_total")
     await world.reconcile()
     reason = world.cluster.statuses[-1]["gatewayCap"]["reason"]
     assert "has no max_num_active_reqs" in reason
@@ -182,10 +163,10 @@ async def test_an_engine_without_limits_whose_metrics_are_not_known_says_both(wo
     [
         (b"# " + b"x" * 50 * 2**20, f"the answer is longer than {LONGEST_METRICS} bytes"),
         (
-            METRICS.replace(b"vllm:generation_tokens_total{", b"vllm:generation_tokens_total{a=", 1),
+            VLLM_METRICS.replace(b"vllm:generation_tokens_total{", b"vllm:generation_tokens_total{a=", 1),
             "/metrics cannot be parsed",
         ),
-        (re.sub(rb"(?m)^(vllm:generation_tokens_total.*) \S+$", rb"\1 NaN", METRICS), "is nan: must be a number"),
+        (re.sub(rb"(?m)^(vllm:generation_tokens_total.*) \S+$", rb"\1 NaN", VLLM_METRICS), "is nan: must be a number"),
         (b"", "/metrics has no vllm:"),
     ],
     ids=["50 MB of metrics", "metrics that cannot be parsed", "a counter that is no number", "no metrics at all"],
@@ -194,7 +175,7 @@ async def test_metrics_that_are_not_believed_have_a_reason_and_an_event(
     world: World, site: Site, text: bytes, why: str
 ) -> None:
     """The loops hold and nothing is lost: gateways hold the cap, as the condition says."""
-    site.text = text
+    site.answers[METRICS] = text
     for _ in range(2):
         await world.reconcile()
     reported = [event.message for event in world.cluster.events if event.reason == "ReportsRefused"]
@@ -212,11 +193,11 @@ async def test_metrics_that_are_not_believed_have_a_reason_and_an_event(
 
 async def test_counters_that_begin_anew_within_one_process_are_believed(world: World, site: Site) -> None:
     """Counters of the API server and of the engine core, which name the same process before and after."""
-    before = {**json.loads(WHOLE), "live_cap": 8}
-    site.report = json.dumps(before).encode()
+    before = {**json.loads(VLLM_LIMITS), "live_cap": 8}
+    site.answers[LIMITS] = json.dumps(before).encode()
     await world.reconcile()
-    site.report = json.dumps({**before, "preemptions_total": 0, "requests_finished_total": 1}).encode()
-    site.text = re.sub(rb"(?m)^(vllm:\w+(_total|_sum|_count)\{.*) \S+$", rb"\1 0", METRICS)
+    site.answers[LIMITS] = json.dumps({**before, "preemptions_total": 0, "requests_finished_total": 1}).encode()
+    site.answers[METRICS] = re.sub(rb"(?m)^(vllm:\w+(_total|_sum|_count)\{.*) \S+$", rb"\1 0", VLLM_METRICS)
     for _ in range(2):
         await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["status"] == "True"
@@ -227,9 +208,9 @@ async def test_counters_that_begin_anew_within_one_process_are_believed(world: W
 
 
 async def test_an_engine_that_can_be_steered_again_holds_its_cap_itself(world: World, site: Site) -> None:
-    site.status, site.report = 501, LACKING
+    site.answers[LIMITS] = 501, LACKING
     await world.reconcile()
-    site.status, site.report = 200, WHOLE
+    site.answers[LIMITS] = VLLM_LIMITS
     await world.reconcile()
     written = world.cluster.statuses[-1]
     assert "gatewayCap" not in written
@@ -253,10 +234,10 @@ async def test_gateways_hold_the_cap_of_an_engine_that_no_call_moves(world: Worl
 
 
 async def test_silence_and_an_operator_that_begins_change_nothing(world: World, site: Site) -> None:
-    site.status, site.report = 501, LACKING
+    site.answers[LIMITS] = 501, LACKING
     await world.reconcile()
     held = world.cluster.statuses[-1]["gatewayCap"]
-    site.status = 503
+    site.answers[LIMITS] = 503
     await world.reconcile()
     assert world.cluster.statuses[-1]["gatewayCap"] == held
     world.reconciler.clear()
@@ -266,7 +247,7 @@ async def test_silence_and_an_operator_that_begins_change_nothing(world: World, 
 
 
 async def test_a_cap_that_is_edited_is_the_bound(world: World, site: Site, document: Document) -> None:
-    site.status = 404
+    site.answers[LIMITS] = 404
     await world.reconcile()
     assert world.cluster.resource is not None
     spec = {**world.cluster.resource["spec"], "concurrency": {"initial": 3}}
@@ -278,7 +259,7 @@ async def test_a_cap_that_is_edited_is_the_bound(world: World, site: Site, docum
 async def test_without_a_gateway_the_cap_is_the_capacity_and_the_status_says_so(world: World, site: Site) -> None:
     world.scraper._gateway_url = None
     world.reconciler = world.new_reconciler(Settings())
-    site.status = 404
+    site.answers[LIMITS] = 404
     await world.reconcile()
     written = world.cluster.statuses[-1]
     assert "gatewayCap" not in written
@@ -304,14 +285,19 @@ async def test_metrics_that_fail_are_named_with_their_url(
 ) -> None:
     """Whether the plugin is there or not: it is not what kept the numbers."""
     world.scraper._timeout_seconds = 0.5
-    site.status, site.report, site.version = limits, WHOLE if limits == 200 else LACKING, b'{"version": "0.32.0"}'
-    site.metrics_status, site.metrics_seconds = status, seconds
+
+    async def fail(*_: object) -> web.Response:
+        await asyncio.sleep(seconds)
+        return web.Response(status=status)
+
+    site.answers |= {LIMITS: VLLM_LIMITS if limits == 200 else (limits, LACKING), "/version": b'{"version": "0.32.0"}'}
+    site.answers[METRICS] = fail
     await world.reconcile()
     condition = world.cluster.condition("MetricsFresh")
     url = f"http://127.0.0.1:{world.engine.port}/metrics"
     assert (condition["status"], condition["reason"]) == ("False", "NoPodsReporting")
     assert condition["message"] == f"no recent numbers from a; a: GET {url}: {what}"
     assert bool(world.cluster.condition("GatewayCap")) is (limits == 501)
-    site.metrics_status, site.metrics_seconds = 200, 0.0
+    site.answers[METRICS] = VLLM_METRICS
     await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["status"] == "True"

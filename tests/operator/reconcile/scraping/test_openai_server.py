@@ -1,32 +1,26 @@
 """A fleet of llama.cpp: read by its own metrics, its live cap held by gateways, and loops that say what is missing."""
 
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.operator.reconcile.world import KEY, World, answer_request
+from tests.operator.reconcile.world import KEY, METRICS, RECORDED, PodEngine, World
 
 from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 from paternoster_operator.settings import Settings
 
-METRICS = (Path(__file__).parents[2] / "engines/recorded/llama-cpp-b11434-metrics.txt").read_bytes()
+TEXT = (RECORDED / "llama-cpp-b11434-metrics.txt").read_bytes()
 RUNTIME = {"type": "OpenAI", "image": "llama:1"}
 
 
-class Site:
+class Site(PodEngine):
     """A server, and a gateway with requests for it."""
 
-    def __init__(self) -> None:
-        self.status, self.text = 200, METRICS
-        self.held = self.requests = 0
+    held = requests = 0
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(status=self.status, body=self.text)
-
-    async def stats(self, _: web.Request) -> web.Response:
+    async def answer_as_gateway(self, *_: object) -> web.Response:
         model = GatewayModelStats(
             fleet="uid-1", in_flight=4, held=self.held, requests_total=self.requests, failed_total=0
         )
@@ -35,26 +29,19 @@ class Site:
 
 @pytest.fixture
 async def site(world: World, document: Callable[..., dict[str, Any]]) -> AsyncIterator[Site]:
-    site, app = Site(), web.Application()
-    app.router.add_get("/metrics", site.metrics)
-    app.router.add_post("/v1/chat/completions", answer_request)
-    app.router.add_get("/stats", site.stats)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    world.engine.port = runner.addresses[0][1]
-    url = f"http://127.0.0.1:{world.engine.port}"
-    world.scraper._gateway_url = url
-    world.reconciler = world.new_reconciler(Settings(gateway_url=url))
-    world.cluster.resource = document(
-        model={"source": "file:///m"},
-        engine={"runtime": RUNTIME, "maxNumSeqs": 4},
-        concurrency={"mode": "Auto"},
-        autoscaling={"maxReplicas": 4},
-    )
-    world.cluster.shown_pods = [world.engine.pod("a", annotations={ENGINE_TYPE: "OpenAI"})]
-    yield site
-    await runner.cleanup()
+    site = world.engine = Site()
+    site.answers = {METRICS: TEXT, "/stats": site.answer_as_gateway}
+    async with site.listening():
+        world.scraper._gateway_url = site.url
+        world.reconciler = world.new_reconciler(Settings(gateway_url=site.url))
+        world.cluster.resource = document(
+            model={"source": "file:///m"},
+            engine={"runtime": RUNTIME, "maxNumSeqs": 4},
+            concurrency={"mode": "Auto"},
+            autoscaling={"maxReplicas": 4},
+        )
+        world.cluster.shown_pods = [site.pod("a", annotations={ENGINE_TYPE: "OpenAI"})]
+        yield site
 
 
 async def test_it_reports_and_gateways_hold_its_cap(world: World, site: Site) -> None:
@@ -94,7 +81,7 @@ async def test_what_it_does_not_report_is_no_0(world: World, site: Site) -> None
 
 
 async def test_replicas_follow_what_runs_and_is_held_and_the_cap_is_held(world: World, site: Site) -> None:
-    site.text = METRICS.replace(b"requests_processing 2", b"requests_processing 4")
+    site.answers[METRICS] = TEXT.replace(b"requests_processing 2", b"requests_processing 4")
     for _ in range(8):
         site.held, site.requests = 12, site.requests + 20
         await world.reconcile()
@@ -109,7 +96,7 @@ async def test_replicas_follow_what_runs_and_is_held_and_the_cap_is_held(world: 
 
 async def test_a_restart_is_another_instance(world: World, site: Site) -> None:
     await world.reconcile()
-    site.text = METRICS.replace(b"predicted_total 192", b"predicted_total 3")
+    site.answers[METRICS] = TEXT.replace(b"predicted_total 192", b"predicted_total 3")
     await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["status"] == "True"
     assert [event for event in world.cluster.events if event.type == "Warning"] == [], "counters that begin anew"
@@ -132,7 +119,7 @@ async def test_a_restart_is_another_instance(world: World, site: Site) -> None:
 async def test_a_server_whose_numbers_are_not_known_keeps_its_cap(
     world: World, site: Site, status: int, text: bytes, why: str
 ) -> None:
-    site.status, site.text = status, text
+    site.answers[METRICS] = status, text
     await world.reconcile()
     await world.reconcile()
     assert why in world.cluster.condition("MetricsFresh")["message"]

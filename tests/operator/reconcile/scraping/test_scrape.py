@@ -1,12 +1,11 @@
 """What the operator keeps of an engine's answer: it scrapes thousands of engines every few seconds."""
 
-from typing import Any
-
 from aiohttp import web
 
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.stats import EngineState, EngineStats, Unreported
+from paternoster_e2e.fakes.engine import FakeEngine, listening
 from paternoster_operator.scrape import Scraper
 
 REPORTED = EngineStats.model_construct(
@@ -22,18 +21,10 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     async def stats(_: web.Request) -> web.Response:
         return web.json_response(text=REPORTED.model_dump_json())
 
-    app = web.Application()
-    app.router.add_get("/stats", stats)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     scraper = Scraper(timeout_seconds=2, gateway_url=None)
-    try:
+    async with listening(stats) as url:
         answers, refused, _ = await scraper.read_engines({"ride-0": url, "ride-1": url, "gone": "http://127.0.0.1:1"})
-    finally:
         await scraper.close()
-        await runner.cleanup()
     assert answers == {"ride-0": REPORTED, "ride-1": REPORTED}
     assert refused == {}
     assert {len(answer.model_fields_set) for answer in answers.values()} == {0}
@@ -43,25 +34,12 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
 async def test_pods_that_fetch_tell_how_far_they_are() -> None:
     fetch_status = FetchStatus(state="downloading", done=1, total=2)
 
-    def answer_with(text: str) -> Any:
-        async def answer(_: web.Request) -> web.Response:
-            return web.Response(text=text)
-
-        return answer
-
-    app = web.Application()
-    for name, text in (("good", fetch_status.to_json_line()), ("bad", "boom"), ("long", " " * 2**17)):
-        app.router.add_get(f"/{name}/stats", answer_with(text))
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    texts = {"good": fetch_status.to_json_line(), "bad": "boom", "long": " " * 2**17}
+    engine = FakeEngine(answers={f"/{name}/stats": text.encode() for name, text in texts.items()})
     scraper = Scraper(timeout_seconds=2, gateway_url=None)
-    try:
+    async with engine.listening():
         downloads = await scraper.read_downloads(
-            {**{name: f"{url}/{name}" for name in ("good", "bad", "long", "none")}, "gone": "http://127.0.0.1:1"}
+            {**{name: f"{engine.url}/{name}" for name in (*texts, "none")}, "gone": "http://127.0.0.1:1"}
         )
-    finally:
         await scraper.close()
-        await runner.cleanup()
     assert downloads == {"good": fetch_status}
