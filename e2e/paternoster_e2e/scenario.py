@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from paternoster_contract.labels import DELETION_COST, ENGINE_CONTAINER
+from paternoster_e2e.fakes.engine import FakeEngines
 from paternoster_e2e.fakes.fake_node import FakeNode
-from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 from paternoster_e2e.objects import merge
 
@@ -28,7 +28,7 @@ class Scenario:
 
     kubectl: Kubectl
     node: FakeNode
-    engines: StubEngines
+    engines: FakeEngines
     namespace: str
     lease: tuple[str, str]
     """Namespace and name."""
@@ -57,7 +57,7 @@ class Scenario:
         if stage == "price":
             busy, _ = self.pods()
             self.busy = busy["metadata"]["name"]
-            self.engines.engine(busy["status"]["podIP"]).running = BUSY
+            self.engines.engine(busy["status"]["podIP"]).numbers["running"] = BUSY
             merge(self.kubectl, "llmd", self.namespace, self.name, {"spec": {"replicas": 1}})
         elif stage == "restore":
             self.before = self._uids()

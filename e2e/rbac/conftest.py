@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from paternoster_e2e.fakes.engine import FakeEngines, engines_of_pods
 from paternoster_e2e.fakes.fake_node import FakeNode, fake_node
-from paternoster_e2e.fakes.stub_engine import StubEngines, stub_engines
 from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.objects import apply_crd
 from paternoster_e2e.permissions import ChartPermissions, chart_permissions
@@ -19,8 +19,8 @@ def node(kubectl: Kubectl) -> Iterator[FakeNode]:
 
 
 @pytest.fixture(scope="module")
-def engines() -> Iterator[StubEngines]:
-    with stub_engines() as engines:
+def engines() -> Iterator[FakeEngines]:
+    with engines_of_pods() as engines:
         yield engines
 
 

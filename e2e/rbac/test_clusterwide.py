@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from paternoster_e2e.fakes.engine import FakeEngines
 from paternoster_e2e.fakes.fake_node import FakeNode
-from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.local_operator import LocalOperator, chart_flags, running
 from paternoster_e2e.objects import CRD, apply_crd, scratch_namespace
@@ -53,7 +53,7 @@ def test_the_chart_gives_what_one_namespace_needs(clusterwide: ChartPermissions,
 def test_the_crd_comes_late_goes_and_comes_back(
     kubectl: Kubectl,
     node: FakeNode,
-    engines: StubEngines,
+    engines: FakeEngines,
     crd: None,
     clusterwide: ChartPermissions,
     home: str,

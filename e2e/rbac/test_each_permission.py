@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from paternoster_e2e.fakes.engine import FakeEngines
 from paternoster_e2e.fakes.fake_node import FakeNode
-from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Kubectl, condition, until
 from paternoster_e2e.local_operator import namespaced_operator
 from paternoster_e2e.objects import scratch_namespace
@@ -88,7 +88,7 @@ Probes = dict[tuple[str, str, str], Future[None]]
 def probes(
     kubectl: Kubectl,
     node: FakeNode,
-    engines: StubEngines,
+    engines: FakeEngines,
     crd: None,
     namespaced: ChartPermissions,
     tmp_path_factory: pytest.TempPathFactory,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from paternoster_e2e.fakes.engine import FakeEngines
 from paternoster_e2e.fakes.fake_node import FakeNode
-from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 from paternoster_e2e.local_operator import namespaced_operator
 from paternoster_e2e.objects import merge, scratch_namespace
@@ -33,7 +33,7 @@ ADDED = {
 
 @pytest.fixture
 def fleet(
-    kubectl: Kubectl, node: FakeNode, engines: StubEngines, crd: None, namespaced: ChartPermissions, tmp_path: Path
+    kubectl: Kubectl, node: FakeNode, engines: FakeEngines, crd: None, namespaced: ChartPermissions, tmp_path: Path
 ) -> Iterator[Scenario]:
     """Two replicas that serve, and an operator."""
     with scratch_namespace(kubectl, "foreign") as namespace:

@@ -3,8 +3,8 @@
 import time
 from pathlib import Path
 
+from paternoster_e2e.fakes.engine import FakeEngines
 from paternoster_e2e.fakes.fake_node import FakeNode
-from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.local_operator import namespaced_operator
 from paternoster_e2e.objects import scratch_namespace
@@ -15,7 +15,7 @@ UNSEEN_SECONDS = 5
 
 
 def test_the_charts_rules_are_enough(
-    kubectl: Kubectl, node: FakeNode, engines: StubEngines, crd: None, namespaced: ChartPermissions, tmp_path: Path
+    kubectl: Kubectl, node: FakeNode, engines: FakeEngines, crd: None, namespaced: ChartPermissions, tmp_path: Path
 ) -> None:
     with scratch_namespace(kubectl, "rbac") as namespace:
         scenario = Scenario(kubectl, node, engines, namespace, (namespace, namespaced.lease_name))
@@ -27,7 +27,7 @@ def test_the_charts_rules_are_enough(
 
 
 def test_other_namespaces_are_left_alone(
-    kubectl: Kubectl, node: FakeNode, engines: StubEngines, crd: None, namespaced: ChartPermissions, tmp_path: Path
+    kubectl: Kubectl, node: FakeNode, engines: FakeEngines, crd: None, namespaced: ChartPermissions, tmp_path: Path
 ) -> None:
     with scratch_namespace(kubectl, "rbac-own") as own, scratch_namespace(kubectl, "rbac-foreign") as foreign:
         ours, others = (

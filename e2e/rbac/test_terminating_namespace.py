@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from paternoster_e2e.fakes.engine import FakeEngines
 from paternoster_e2e.fakes.fake_node import FakeNode
-from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import CommandError, Kubectl, until
 from paternoster_e2e.local_operator import LocalOperator, chart_flags, running
 from paternoster_e2e.objects import scratch_namespace
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_namespace_that_ends_with_its_fleet_is_no_fault(
-    kubectl: Kubectl, node: FakeNode, engines: StubEngines, crd: None, clusterwide: ChartPermissions, tmp_path: Path
+    kubectl: Kubectl, node: FakeNode, engines: FakeEngines, crd: None, clusterwide: ChartPermissions, tmp_path: Path
 ) -> None:
     with scratch_namespace(kubectl, "home") as home:
         account = (home, "operator")

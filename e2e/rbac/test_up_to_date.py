@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from paternoster_e2e.fakes.engine import FakeEngines
 from paternoster_e2e.fakes.fake_node import FakeNode
-from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.local_operator import namespaced_operator
 from paternoster_e2e.objects import merge, scratch_namespace
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_wait_right_after_an_edit_ends_when_no_older_replica_is_left(
-    kubectl: Kubectl, node: FakeNode, engines: StubEngines, crd: None, namespaced: ChartPermissions, tmp_path: Path
+    kubectl: Kubectl, node: FakeNode, engines: FakeEngines, crd: None, namespaced: ChartPermissions, tmp_path: Path
 ) -> None:
     with scratch_namespace(kubectl, "rolling") as namespace:
         fleet = Scenario(kubectl, node, engines, namespace, (namespace, namespaced.lease_name))
