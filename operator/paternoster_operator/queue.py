@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from paternoster_contract.error_text import error_text
 from paternoster_contract.supervise import supervise_task
 
 K = TypeVar("K")
@@ -63,7 +64,8 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """``observe`` is called as a key's turn comes, with one of :data:`QUEUED_KINDS` and how long it was due.
 
-        An exception of ``handle`` with ``retry_after_seconds`` delays its key by that at least.
+        An exception of ``handle`` with ``retry_after_seconds`` is a server's answer, which delays its key by that at
+        least, and is logged without a traceback: a server that is away fails every key at once.
         """
         self._observe = observe
         self._handle = handle
@@ -151,9 +153,11 @@ class WorkQueue(Generic[K]):
             except Exception as error:
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
                 backoff = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 30), LONGEST_BACKOFF_SECONDS)
-                again = max(backoff, getattr(error, "retry_after_seconds", 0.0))
+                pause: float | None = getattr(error, "retry_after_seconds", None)
+                again = max(backoff, pause or 0.0)
                 if failures & (failures - 1) == 0:  # a power of two: one that fails for hours is logged a dozen times
-                    log.exception("%s failed %d times; again in %.0f s", key, failures, again)
+                    words = (key, failures, again, error_text(error))
+                    log.error("%s failed %d times; again in %.0f s: %s", *words, exc_info=pause is None)
             finally:
                 self._busy.discard(key)
                 self._done.set()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.queue import (
     FIRST_BACKOFF_SECONDS,
     LONGEST_BACKOFF_SECONDS,
@@ -110,6 +111,32 @@ def test_failures_back_off_and_success_forgets_them(caplog: pytest.LogCaptureFix
         assert not queue.alive
 
     play(story)
+
+
+@pytest.mark.parametrize(
+    ("fault", "traced"),
+    [(ClusterError("PATCH /apis: HTTP 503: away"), False), (RuntimeError("a fault of the operator"), True)],
+)
+def test_what_the_api_server_refuses_is_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture, fault: Exception, traced: bool
+) -> None:
+    """Each fleet of an API server that is away fails: its traceback has fifty lines, and says nothing more."""
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        async def handle(_: str) -> float:
+            raise fault
+
+        queue = queue_of(handle, loop)
+        queue.add("a")
+        queue.start()
+        await asyncio.sleep(0.5)
+        await queue.stop()
+
+    play(story)
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert str(fault) in record.getMessage()
+    assert bool(record.exc_info) is traced
 
 
 @settings(max_examples=50, deadline=None)
