@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from tests.engine.server.tools_tokenizer import vocabulary_of
+
 from paternoster_engine.core.matching import ProposedRow
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -10,7 +12,6 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher, SeenTokens
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
-from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.parsers.call_form import Outline
 from paternoster_engine.server.parsers.formats import AnswerFormat
 
@@ -31,9 +32,7 @@ def follower(
     ``<end>`` where the answer could not end then.
     """
     source = GrammarSource("lark", outline.lark) if answer is None else answer._replace(outline=outline.lark)
-    grammar = Grammar(
-        Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode), to_grammar(source, frozenset())
-    )
+    grammar = Grammar(vocabulary_of(tokenizer), to_grammar(source, frozenset()))
     seen, ends = seen_tokens(tokenizer, form), tokenizer.eos_token_ids
 
     def follow(text: str) -> str:

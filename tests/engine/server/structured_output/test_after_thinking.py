@@ -9,7 +9,7 @@ import pytest
 from tests.engine.server.following import follow_proposals, follower, seen_tokens
 from tests.engine.server.tool_templates import DEEPSEEK_R1, QWEN3
 from tests.engine.server.tools.test_required_calls import CALLS, FAMILIES
-from tests.engine.server.tools_tokenizer import with_special
+from tests.engine.server.tools_tokenizer import vocabulary_of, with_special
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -18,7 +18,6 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
-from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.parsers.formats import AnswerFormat
 
 FORMAT = GrammarSource("json", '{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}')
@@ -56,9 +55,7 @@ def test_no_token_ends_the_thought_and_begins_what_is_not_asked_for(tokenizer: T
     outline = form.of_answer(None, "")
     assert outline is not None
     source = FORMAT._replace(outline=outline.lark)
-    grammar = Grammar(
-        Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode), to_grammar(source, frozenset())
-    )
+    grammar = Grammar(vocabulary_of(tokenizer), to_grammar(source, frozenset()))
     matcher = LazyMatcher(grammar, outline.free, seen_tokens(tokenizer, form))
     request = Request(
         RequestSpec("r", [1], SamplingParams(max_tokens=9), eos_token_ids=tokenizer.eos_token_ids), matcher=matcher
@@ -83,9 +80,7 @@ def test_proposals_go_through_a_thought_and_out_of_it(tokenizer: Tokenizer) -> N
     outline = form.of_answer(None, "<|im_start|>assistant\n")
     assert outline is not None
     source = FORMAT._replace(outline=outline.lark)
-    grammar = Grammar(
-        Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode), to_grammar(source, frozenset())
-    )
+    grammar = Grammar(vocabulary_of(tokenizer), to_grammar(source, frozenset()))
     seen = seen_tokens(tokenizer, form)
 
     def fresh(output: list[int]) -> Request:

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from llguidance import LLTokenizer
 from tests.engine.server.schemas import drawn
+from tests.engine.server.tools_tokenizer import vocabulary_of
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
-from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 
 DRAWN = int(os.environ.get("PATERNOSTER_SCHEMAS", "48"))
 MAX_TOKENS = 96
@@ -33,7 +33,7 @@ CLOSING = ['"', "}", "]", "0", "a", "-", ":", ","]
 
 @pytest.fixture(scope="module")
 def vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
-    return Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode)
+    return vocabulary_of(tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.engine.server.following import follow_proposals, follower, seen_token
 from tests.engine.server.scripted_server import scripted_server
 from tests.engine.server.tool_templates import QWEN3
 from tests.engine.server.tools.test_required_calls import FAMILIES
-from tests.engine.server.tools_tokenizer import with_special
+from tests.engine.server.tools_tokenizer import vocabulary_of, with_special
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -21,7 +21,6 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
-from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.parsers.call_form import RequiredCalls
 from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import AnswerFormat
@@ -146,7 +145,7 @@ def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, n
     outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     grammar = Grammar(
-        Vocabulary.from_tokenizer(made).build_tokenizer(made.encode),
+        vocabulary_of(made),
         to_grammar(GrammarSource("lark", outline.lark), frozenset()),
     )
     seen, (end, *_) = seen_tokens(made, form), made.eos_token_ids
@@ -205,7 +204,7 @@ def test_a_beginning_that_is_no_call_is_text(tokenizer: Tokenizer) -> None:
     auto = hermes_form.outline_optional_calls(CALLS, "")
     assert auto is not None
     grammar = Grammar(
-        Vocabulary.from_tokenizer(hermes).build_tokenizer(hermes.encode),
+        vocabulary_of(hermes),
         to_grammar(GrammarSource("lark", auto.lark), frozenset()),
     )
     matcher = LazyMatcher(grammar, auto.free, seen_tokens(hermes, hermes_form))
@@ -223,7 +222,7 @@ def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
     outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     grammar = Grammar(
-        Vocabulary.from_tokenizer(made).build_tokenizer(made.encode),
+        vocabulary_of(made),
         to_grammar(GrammarSource("lark", outline.lark), frozenset()),
     )
     for params in ({"min_tokens": 2}, {"ignore_eos": True}):
@@ -274,7 +273,7 @@ def test_proposals_go_into_a_call_and_out_of_it(tokenizer: Tokenizer, name: str)
     outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     grammar = Grammar(
-        Vocabulary.from_tokenizer(made).build_tokenizer(made.encode),
+        vocabulary_of(made),
         to_grammar(GrammarSource("lark", outline.lark), frozenset()),
     )
     seen = seen_tokens(made, form)

@@ -15,13 +15,12 @@ import pytest
 from tests.engine.server.following import follower, seen_tokens
 from tests.engine.server.schemas import drawn
 from tests.engine.server.tool_templates import QWEN3
-from tests.engine.server.tools_tokenizer import with_special
+from tests.engine.server.tools_tokenizer import vocabulary_of, with_special
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
-from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.parsers.call_form import RequiredCalls
 from paternoster_engine.server.parsers.calls import glm45
 from paternoster_engine.server.parsers.events import Arguments, CallBegin, join_events
@@ -143,7 +142,7 @@ def _sampled(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_whatever_is_sampled_is_read_and_valid(tokenizer: Tokenizer, family: str) -> None:
     made, form = _form_of(tokenizer, family)
-    vocabulary = Vocabulary.from_tokenizer(made).build_tokenizer(made.encode)
+    vocabulary = vocabulary_of(made)
     counts: Counter[str] = Counter()
     for seed in range(NUM_DRAWN):
         pick = random.Random(seed)
