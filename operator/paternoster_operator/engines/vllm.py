@@ -26,9 +26,10 @@ LONGEST_REPORT = 16 * 2**10
 """Bytes of the plugin's answer."""
 _FROM_PLUGIN = (
     "instance", "started_at", "capacity", "live_cap", "max_batched_tokens", "token_budget", "max_model_len", "running",
-    "waiting", "kv_block_size", "kv_blocks", "kv_blocks_used", "requests_finished_total", "requests_preempted_total",
-    "preemptions_total", "recomputed_tokens_total",
+    "waiting", "requests_finished_total", "requests_preempted_total", "preemptions_total", "recomputed_tokens_total",
 )  # fmt: skip
+_NO_BLOCKS = {"kv_block_size": 1, "kv_blocks": 1, "kv_blocks_used": 0}
+"""Numbers that the plugin leaves out where this vLLM keeps its blocks elsewhere; these mean nothing."""
 _COUNTED = {
     "scheduled_tokens_total": "generation_tokens_total",
     "requests_finished_total": "requests_finished_total",
@@ -62,9 +63,11 @@ class VllmAdapter:
         refused = _read_count(report, "requests_refused_total")
         # Absent of a plugin of an earlier release, and empty where this vLLM's steps cannot be measured.
         sums = report.get("step_sums") or ()
+        has_blocks = _NO_BLOCKS.keys() <= report.keys()
         document = {
             **metrics.counters,
             **{name: report[name] for name in _FROM_PLUGIN},
+            **({name: report[name] for name in _NO_BLOCKS} if has_blocks else _NO_BLOCKS),
             **{name: metrics.counters[name] + refused for name in _REFUSED},
             # What arrived is what ended and what is here: neither program counts arrivals.
             "requests_total": sum(_read_count(report, name) for name in _HERE),
@@ -80,7 +83,7 @@ class VllmAdapter:
             "kv_blocks_cached": 0,
             "kv_projected_peak": 0,
             "step_sums": sums,
-            "unreported": () if sums else (Unreported.STEPS,),
+            "unreported": (*(() if sums else (Unreported.STEPS,)), *(() if has_blocks else (Unreported.KV_BLOCKS,))),
         }
         try:
             return EngineStats.model_validate(document)

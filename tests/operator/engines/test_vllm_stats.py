@@ -96,6 +96,16 @@ def test_a_vllm_whose_steps_are_measured_no_more_is_read_on() -> None:
     assert find_implausible(now, before, 5.0, capacity=16, queue=1024) is None
 
 
+@pytest.mark.parametrize("names", [("kv_blocks",), ("kv_block_size", "kv_blocks", "kv_blocks_used")])
+def test_a_vllm_whose_blocks_are_elsewhere_is_read_and_they_are_not_reported(names: tuple[str, ...]) -> None:
+    """The plugin leaves out what it does not find: of all else a newer vLLM has nothing is lost."""
+    report = {name: value for name, value in REPORT.items() if name not in names}
+    stats = parse({**report, "version": "0.34.0"})
+    assert stats.unreported == (Unreported.STEPS, Unreported.KV_BLOCKS)
+    assert (stats.kv_usage, stats.live_cap, stats.preemptions_total) == (0, 16, 17)
+    assert find_implausible(stats, parse(), 5.0, capacity=16, queue=1024) is None
+
+
 def test_two_counters_of_two_programs_agree() -> None:
     """Each token but the last of an answer goes through the model once, and once more for each that was lost."""
     stats = parse()
@@ -178,7 +188,7 @@ def test_a_vllm_that_has_counted_nothing_yet_is_read() -> None:
     assert parse(metrics=nothing).requests_finished_total == 44, "the plugin counts first"
 
 
-@pytest.mark.parametrize("name", ["instance", "capacity", "running", "kv_blocks", "scheduled_tokens_total"])
+@pytest.mark.parametrize("name", ["instance", "capacity", "running", "scheduled_tokens_total"])
 def test_a_report_of_another_plugin_is_named(name: str) -> None:
     with pytest.raises(StatsUnavailable, match=f"the plugin's answer has no {name}$"):
         parse({key: value for key, value in REPORT.items() if key != name})
