@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PACKAGES = ("common", "operator", "engine", "kernels", "gateway", "simulator")
+PACKAGES = ("common", "operator", "engine", "kernels", "gateway", "simulator", "e2e")
 RUNNERS = (
     "clients.agents",
     "clients.run",

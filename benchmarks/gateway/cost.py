@@ -27,7 +27,7 @@ from tqdm import tqdm, trange
 from gateway.cost_load import CHUNK, KINDS, LARGE, SMALL, Amounts, Load
 from gateway.proxies import OURS, PROXIES, Proxy
 from harness.arguments import RunnerParser
-from harness.fake_engine import FakeEngine
+from harness.fake_engine import RawEngine
 from harness.results import write_json
 from harness.servers import free_port, started
 from paternoster_engine.bench.machine import cpu_name
@@ -41,7 +41,7 @@ UNITS = {SMALL: ("small request, ms", 1e3), LARGE: ("400 kB, ms", 1e3), CHUNK: (
 
 async def measure(systems: list[str], turns: int, amounts: Amounts, folder: Path) -> dict[str, Any]:
     """Seconds of each turn by system and kind, and the systems that failed, by why."""
-    engine, ports = FakeEngine(), [free_port(), free_port()]
+    engine, ports = RawEngine(), [free_port(), free_port()]
     for port in ports:
         await engine.serve(port)
     urls, proxies, failed = [f"http://127.0.0.1:{port}" for port in ports], dict[str, Proxy](), dict[str, str]()

@@ -9,7 +9,7 @@ from typing import cast
 
 from gateway.prompt_cost import body_of
 from gateway.proxies import MODEL, Proxy
-from harness.fake_engine import CHAT, EVENT, FakeEngine
+from harness.fake_engine import CHAT, EVENT, RawEngine
 from harness.processes import cpu_seconds
 
 SMALL, LARGE, CHUNK = "small", "large", "chunk"
@@ -116,7 +116,7 @@ def _is_whole(head: bytes, body: bytes) -> bool:
 class Load:
     """Requests to one proxy, on connections of its own."""
 
-    def __init__(self, proxy: Proxy, engine: FakeEngine) -> None:
+    def __init__(self, proxy: Proxy, engine: RawEngine) -> None:
         self._proxy = proxy
         self._engine = engine
         self._bodies = {

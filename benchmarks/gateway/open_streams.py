@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from gateway.cost_load import STALL_SECONDS, Connection
 from harness.arguments import RunnerParser
-from harness.fake_engine import CHAT, FakeEngine
+from harness.fake_engine import CHAT, RawEngine
 from harness.processes import cpu_seconds, resident_bytes
 from harness.results import write_json
 from harness.servers import Server, free_port, gateway_server, local_url, route_to, started
@@ -37,7 +37,7 @@ class Measurement:
     """The streams of one run."""
 
     def __init__(self) -> None:
-        self.engine = FakeEngine()
+        self.engine = RawEngine()
         self.clients: list[Connection] = []
         self._answers: list[asyncio.Future[None]] = []
 

@@ -15,9 +15,10 @@ from urllib.request import urlopen
 from aiohttp import web
 
 from harness.processes import cpu_seconds
-from harness.servers import Server, gateway_server, listening, route_to, started
+from harness.servers import Server, gateway_server, route_to, started
 from paternoster_contract.http import paths
 from paternoster_contract.text_chains.stream import MEDIA_TYPE
+from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_engine.server.text_chains.feed import TextChainFeed
 
 MODEL = "m"
@@ -74,7 +75,8 @@ def published_pieces(engines: int, pieces: int) -> Iterator[list[str]]:
                 feed = TextChainFeed(f"{number:032x}", MODEL, isolates_tenants=True, block_size=16)
                 feed.publish(False, {chance.getrandbits(64): 64 for _ in range(pieces)})
                 feed.flush()
-                urls.append(await stack.enter_async_context(listening(publish_chains(feed))))
+                engine = FakeEngine(answers={paths.TEXT_CHAINS: publish_chains(feed)})
+                urls.append((await stack.enter_async_context(engine.listening())).url)
                 stack.callback(feed.close)
             is_listening.set()
             await ended.wait()
@@ -91,10 +93,10 @@ def published_pieces(engines: int, pieces: int) -> Iterator[list[str]]:
         loop.close()
 
 
-def publish_chains(feed: TextChainFeed) -> web.Application:
-    """A server with the stream of one engine."""
+def publish_chains(feed: TextChainFeed) -> Behave:
+    """The stream of one engine."""
 
-    async def stream_chains(request: web.Request) -> web.StreamResponse:
+    async def stream_chains(_: FakeEngine, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
         await response.prepare(request)
         after = request.query.get("after")
@@ -103,13 +105,7 @@ def publish_chains(feed: TextChainFeed) -> web.Application:
                 await response.write(data)
         return response
 
-    async def answer_probe(_: web.Request) -> web.Response:
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_get(paths.TEXT_CHAINS, stream_chains)
-    app.router.add_get(paths.HEALTH, answer_probe)
-    return app
+    return stream_chains
 
 
 def read_metric(port: int, name: str) -> float | None:

@@ -29,12 +29,12 @@ from aiohttp import web
 from harness.arguments import RunnerParser
 from harness.load import open_session, running
 from harness.results import write_json
-from harness.servers import Server, gateway_server, listening, local_url, route_to, started
+from harness.servers import Server, gateway_server, local_url, route_to, started
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
-from paternoster_contract.http import paths
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
 from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_e2e.fakes.engine import FakeEngine
 from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.balancer import Balancer
@@ -82,7 +82,7 @@ class WaitingEngine:
         """When the requests of one gateway's that run will have ended."""
         return [end for end, sender in self._ends if sender == gateway]
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, __: FakeEngine, request: web.Request) -> web.StreamResponse:
         headers = {"Content-Type": "text/event-stream", PROMPT_TOKENS: str(PROMPT), CACHED_TOKENS: "0"}
         response = web.StreamResponse(headers=headers)
         async for _ in self.generate():
@@ -92,12 +92,6 @@ class WaitingEngine:
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
-
-    def application(self) -> web.Application:
-        app = web.Application()
-        app.router.add_post(CHAT, self.answer)
-        app.router.add_get(paths.HEALTH, lambda _: asyncio.sleep(0, web.Response()))
-        return app
 
 
 def tenant_access() -> dict[str, Any]:
@@ -270,8 +264,8 @@ async def measure_virtually(args: argparse.Namespace) -> dict[str, Any]:
 async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     engines = [WaitingEngine(args) for _ in range(args.engines)]
     async with AsyncExitStack() as stack:
-        urls = [await stack.enter_async_context(listening(engine.application())) for engine in engines]
-        routes = {MODEL: build_route(args, urls)}
+        fakes = [await stack.enter_async_context(FakeEngine(behave=each.answer).listening()) for each in engines]
+        routes = {MODEL: build_route(args, [fake.url for fake in fakes])}
         gateways = [gateway_server(folder, routes, name=f"gateway-{number}") for number in range(args.gateways)]
         stack.enter_context(started(gateways))
         session = await stack.enter_async_context(open_session())

@@ -1,4 +1,7 @@
-"""An engine without a model, for what is before it: it takes little processor time of its own."""
+"""An engine of bytes, for measurements beside which the shared fake engine would take too much processor time.
+
+It parses no more of a request than its length, and answers with bytes that are ready.
+"""
 
 import asyncio
 import json
@@ -55,7 +58,7 @@ def serve_connections(answer: Answer, *ports: int) -> None:
     asyncio.run(listen())
 
 
-class FakeEngine:
+class RawEngine:
     """Answers chats on each port that it serves, whole or as streams whose frames a caller writes."""
 
     def __init__(self) -> None:

@@ -1,28 +1,23 @@
-"""Engines and gateways, each a process whose log is a file, and servers in this process."""
+"""Engines and gateways, each a process whose log is a file."""
 
-import logging
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from aiohttp import web
-
 from harness.forked import ForkedProcess, Forking
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
-NO_LOGGER = logging.Logger("streams", logging.CRITICAL)
-"""Streams of a process that is killed end with an error."""
 START_SECONDS = 600
 """A busy machine may take so long to load a model."""
 
@@ -163,15 +158,3 @@ def route_to(*urls: str, **fields: Any) -> ModelRoute:
 
 def local_url(port: int) -> str:
     return f"http://127.0.0.1:{port}"
-
-
-@asynccontextmanager
-async def listening(app: web.Application, port: int = 0) -> AsyncIterator[str]:
-    """The URL of ``app``, which this event loop serves inside the block; connections end with it without a log."""
-    runner = web.AppRunner(app, shutdown_timeout=0.1, logger=NO_LOGGER)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield local_url(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()

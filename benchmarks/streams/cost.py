@@ -30,7 +30,7 @@ from harness.fake_engine import CHUNK
 from harness.load import open_session
 from harness.processes import cpu_seconds, thread_seconds
 from harness.results import write_json
-from harness.servers import Server, gateway_server, listening, route_to, started
+from harness.servers import Server, gateway_server, route_to, started
 from hostile.shared_fleets import CHAT, fleet_of_engines
 from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_contract.stream_journal import (
@@ -41,6 +41,7 @@ from paternoster_contract.stream_journal import (
     StreamId,
     encode_entries,
 )
+from paternoster_e2e.fakes.engine import FakeEngine
 
 STREAMS = 32
 """Streams of each kind, open at once through the gateway."""
@@ -80,7 +81,7 @@ def describe(pairs: Sequence[tuple[float, float]], unit: str) -> str:
     )
 
 
-class FakeEngine:
+class FrameSource:
     """Streams of two kinds that are all open; those of one kind at a time get a frame every :data:`FRAME_SECONDS`."""
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class FakeEngine:
             self._active = kind
             self._changed.notify_all()
 
-    async def stream_frames(self, request: web.Request) -> web.StreamResponse:
+    async def stream_frames(self, _: FakeEngine, request: web.Request) -> web.StreamResponse:
         """Until the connection is closed, of the kind that the model's name says."""
         journal = (await request.json())["model"] == "on"
         headers = {"Content-Type": "text/event-stream"} | ({JOURNAL: "fp_0123456789ab"} if journal else {})
@@ -117,12 +118,10 @@ def _encoded(token: int) -> bytes:
 
 
 @asynccontextmanager
-async def gateway_before(engine: FakeEngine, folder: Path) -> AsyncIterator[Server]:
-    """A gateway that sends the models ``on`` and ``off`` to ``engine``."""
-    application = web.Application()
-    application.router.add_post("/{path:.*}", engine.stream_frames)
-    async with listening(application) as url:
-        gateway = gateway_server(folder, dict.fromkeys(("on", "off"), route_to(url)))
+async def gateway_before(source: FrameSource, folder: Path) -> AsyncIterator[Server]:
+    """A gateway that sends the models ``on`` and ``off`` to an engine with the frames of ``source``."""
+    async with FakeEngine(behave=source.stream_frames).listening() as engine:
+        gateway = gateway_server(folder, dict.fromkeys(("on", "off"), route_to(engine.url)))
         with started([gateway]):
             yield gateway
 
@@ -144,7 +143,7 @@ async def in_turns(turns: int, what: str, measure: Callable[[bool], Awaitable[No
 
 
 async def measure_gateway(session: aiohttp.ClientSession, folder: Path, turns: int, result: Result) -> None:
-    fake = FakeEngine()
+    fake = FrameSource()
     async with gateway_before(fake, folder) as gateway, asyncio.TaskGroup() as tasks:
         url = f"{gateway.url}/v1/chat/completions"
         bodies = [{"model": model, "stream": True} for model in ("on", "off") for _ in range(STREAMS)]

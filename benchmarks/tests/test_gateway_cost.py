@@ -12,7 +12,7 @@ import pytest
 
 from gateway import cost
 from gateway.cost_load import KINDS, Connection, body_around
-from harness.fake_engine import ANSWER, CHAT, EngineConnection, FakeEngine
+from harness.fake_engine import ANSWER, CHAT, EngineConnection, RawEngine
 from harness.processes import cpu_seconds
 
 
@@ -80,7 +80,7 @@ def test_requests_and_answers_come_in_any_pieces(piece: int) -> None:
             self.written += b"".join(data)
 
     async def exchange(stream: bool) -> tuple[bytes, int]:
-        engine, served, asking = FakeEngine(), Transport(), Transport()
+        engine, served, asking = RawEngine(), Transport(), Transport()
         answering, client = EngineConnection(engine.streams), Connection()
         answering.connection_made(served)
         client.connection_made(asking)

@@ -19,11 +19,13 @@ import aiohttp
 from aiohttp import web
 
 from gateway.restarted_gateway import publish_chains
-from harness.servers import gateway_server, listening, route_to, started
+from harness.servers import gateway_server, route_to, started
 from hostile.bodies import COMPLETION
+from paternoster_contract.http import paths
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
 from paternoster_contract.text_chains.canonical_text import canonical_text
 from paternoster_contract.text_chains.chain import chain_scope, text_chain
+from paternoster_e2e.fakes.engine import FakeEngine
 from paternoster_engine.server.text_chains.feed import TextChainFeed
 
 KINDS = {"confirmed claims": True, "denied claims": False}
@@ -69,15 +71,15 @@ class ComputingEngine:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
-        app = publish_chains(self._feed)
-        app.router.add_post(COMPLETION, self._answer)
-        async with listening(app) as self.url:
+        engine = FakeEngine(behave=self._answer, answers={paths.TEXT_CHAINS: publish_chains(self._feed)})
+        async with engine.listening():
+            self.url = engine.url
             try:
                 yield
             finally:
                 self._feed.close()
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _answer(self, _: FakeEngine, request: web.Request) -> web.Response:
         prompt = (await request.json())["prompt"]
         pieces, tokens = find_pieces(prompt), len(prompt) // BYTES_PER_TOKEN
         cached = 0 if self._claims else max((pieces[each] for each in pieces.keys() & self._feed.resident), default=0)
