@@ -58,6 +58,7 @@ class ShardTables:
         self._read_key = read_key
         self._read_copy = read_copy
         self._copy_is_read = False
+        self._copy_fault = ""
         self._session: aiohttp.ClientSession | None = None
         self._last: dict[str, PublishedRow] = {}
         """The row that each fleet had last, by name."""
@@ -106,7 +107,9 @@ class ShardTables:
             try:
                 copy = await self._read_copy()
             except ClusterError as error:
-                log.warning("the copy of the routing table, for rows of shards that do not answer: %s", error)
+                if str(error) != self._copy_fault:
+                    log.warning("the copy of the routing table, for rows of shards that do not answer: %s", error)
+                self._copy_fault = str(error)
                 return
             self._last = {name: _publish(name, route) for name, route in copy.items()} | self._last
             self._copy_is_read = True
