@@ -47,6 +47,10 @@ OWN: Mapping[str, Mapping[str, Any]] = {
     },
     "smollm3": {"no_rope_layer_interval": 2},
     "olmo2": {},
+    "olmo3": {
+        "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"],
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    },
 }  # fmt: skip
 """What a family has of its own -> by ``model_type``."""
 

@@ -44,6 +44,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
     ),
     "SmolLM3-3B": (sizes(2048, 11_008, 36, 16, 4, 128_256, model_type="smollm3"), 3.075),
     "OLMo-2-7B": (sizes(4096, 11_008, 32, 32, 32, 100_352, model_type="olmo2"), 7.299),
+    "Olmo-3-1025-7B": (sizes(4096, 11_008, 32, 32, 32, 100_278, model_type="olmo3"), 7.298),
     "Granite-3.1-8B": (
         sizes(4096, 12_800, 40, 32, 8, 49_155, model_type="granite", tie_word_embeddings=True), 8.171,
     ),

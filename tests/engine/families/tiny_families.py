@@ -61,6 +61,15 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "smollm3": {"rope_parameters": ROPE, "head_dim": None},
     "olmo2": {"rope_parameters": ROPE, "head_dim": None},
+    "olmo3": {
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn", "rope_theta": 500_000.0, "factor": 4.0, "original_max_position_embeddings": 128,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+        "head_dim": None, "num_hidden_layers": 5, "sliding_window": 20,
+    },
     "phi3": {"rope_parameters": ROPE, "head_dim": None, "sliding_window": 30, **ODD},
     "phi3, long": {"rope_parameters": LONG_ROPE, "head_dim": None, "hidden_size": 96},
     "gemma2": {
@@ -87,7 +96,9 @@ MODELS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """What is tried of each family; the name's first word is the ``model_type``."""
-SAFETENSORS_ALONE = ("llama, 3.1", "mistral", "qwen2, windows", "qwen3_moe, mixed", "phi3, long", "gpt_oss, published")
+SAFETENSORS_ALONE = (
+    "llama, 3.1", "mistral", "qwen2, windows", "qwen3_moe, mixed", "olmo3", "phi3, long", "gpt_oss, published",
+)  # fmt: skip
 GGUF = {name: name.split(",")[0] for name in MODELS if name not in SAFETENSORS_ALONE}
 GGUF |= {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}
 """Architectures of GGUF files with the same fields, by family."""

@@ -113,6 +113,15 @@ DECODERS: dict[str, dict[str, Any]] = {
     "OLMo-2-1124-7B": of_llama(
         4096, 11_008, 32, 32, 32, 100_352, model_type="olmo2", architectures=["Olmo2ForCausalLM"], rope_theta=500_000,
     ),
+    "Olmo-3-1025-7B": of_llama(
+        4096, 11_008, 32, 32, 32, 100_278, model_type="olmo3", architectures=["Olmo3ForCausalLM"], rope_theta=500_000,
+        layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 8, sliding_window=4096, rms_norm_eps=1e-6,
+        max_position_embeddings=65_536,
+        rope_scaling={
+            "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192, "beta_fast": 32,
+            "beta_slow": 1, "attention_factor": 1.2079441541679836,
+        },
+    ),
     "granite-3.3-8b-instruct": of_llama(
         4096, 12_800, 40, 32, 8, 49_159, model_type="granite", architectures=["GraniteForCausalLM"],
         attention_multiplier=0.0078125, embedding_multiplier=12.0, logits_scaling=16.0, residual_multiplier=0.22,

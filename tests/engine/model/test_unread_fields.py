@@ -126,6 +126,18 @@ def test_values_of_the_value_heads_of_gguf_files() -> None:
         config_from_gguf(head | {"qwen3.attention.value_length": 64}, TENSORS, "a name")
 
 
+def test_an_olmo_3_in_a_gguf_file_of_olmo_2() -> None:
+    head = {
+        key.replace("llama.", "olmo2."): "olmo2" if key == "general.architecture" else value
+        for key, value in published.GGUF_HEADS["Llama-3.1-8B-Instruct.gguf"].items()
+    }
+    assert config_from_gguf(head, TENSORS, "a name").block.norms == "after"
+    with pytest.raises(
+        UnsupportedModelError, match=r"olmo2.attention.sliding_window is 4096: must be absent: OLMo 3 is"
+    ):
+        config_from_gguf(head | {"olmo2.attention.sliding_window": 4096}, TENSORS, "a name")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

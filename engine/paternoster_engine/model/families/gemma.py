@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from paternoster_engine.model.config import LARGEST_SIZE, ModelConfig, Rope
 from paternoster_engine.model.families.family import Family
-from paternoster_engine.model.families.layer_kinds import build_windowed, with_window
+from paternoster_engine.model.families.layer_kinds import build_windowed, read_local_rope, with_window
 from paternoster_engine.model.fields import Fields
 
 LOCAL_THETA = 10_000.0
@@ -48,12 +48,8 @@ def _describe_gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
     if fields.read_flag("use_bidirectional_attention"):
         config, fields = _see_whole_texts(config, fields)
     pattern = fields.read_integer("sliding_window_pattern", LARGEST_SIZE, default=6)
-    parameters = Fields(fields.read_mapping("rope_parameters"), "config.json: rope_parameters")
-    own = Fields(parameters.read_mapping("sliding_attention"), "config.json: rope_parameters.sliding_attention")
-    theta = own.read_positive("rope_theta", default=fields.read_positive("rope_local_base_freq", default=LOCAL_THETA))
-    return build_windowed(
-        _cap_logits(config, *caps), fields, lambda layer: (layer + 1) % pattern != 0, local=Rope(theta)
-    )
+    local = read_local_rope(fields, fields.read_positive("rope_local_base_freq", default=LOCAL_THETA))
+    return build_windowed(_cap_logits(config, *caps), fields, lambda layer: (layer + 1) % pattern != 0, local=local)
 
 
 def _see_whole_texts(config: ModelConfig, fields: Fields) -> tuple[ModelConfig, Fields]:

@@ -27,6 +27,13 @@ def build_windowed(
     return with_window(config, window, _find_windowed(config, fields, kinds), local)
 
 
+def read_local_rope(fields: Fields, theta: float) -> Rope:
+    """The rotary embedding of layers with a window, which is not scaled; ``theta`` where the file has none for them."""
+    parameters = Fields(fields.read_mapping("rope_parameters"), "config.json: rope_parameters")
+    own = Fields(parameters.read_mapping("sliding_attention"), "config.json: rope_parameters.sliding_attention")
+    return Rope(own.read_positive("rope_theta", default=theta))
+
+
 def with_window(config: ModelConfig, window: int, slides: list[bool], local: Rope | None = None) -> ModelConfig:
     """With ``window`` in the layers that slide; a window that no request outgrows is none."""
     bound = window if window < config.context_length else None

@@ -6,7 +6,7 @@ from paternoster_engine.model.families.gemma import GEMMA2, GEMMA3
 from paternoster_engine.model.families.gpt_oss import GPT_OSS
 from paternoster_engine.model.families.granite import GRANITE
 from paternoster_engine.model.families.llama import LLAMA, MISTRAL, MIXTRAL
-from paternoster_engine.model.families.olmo2 import OLMO2
+from paternoster_engine.model.families.olmo2 import OLMO2, OLMO3
 from paternoster_engine.model.families.phi3 import PHI3
 from paternoster_engine.model.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 from paternoster_engine.model.families.smollm3 import SMOLLM3
@@ -23,6 +23,7 @@ FAMILIES: dict[str, Family] = {
     "mistral": MISTRAL,
     "mixtral": MIXTRAL,
     "olmo2": OLMO2,
+    "olmo3": OLMO3,
     "phi3": PHI3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
