@@ -44,9 +44,9 @@ def write_variables(settings: EngineArgs) -> dict[str, str]:
 
 
 def map_owned_flags(engine: RuntimeType) -> dict[str, str]:
-    """The field that sets each flag."""
+    """The field that sets each flag, by the name that :func:`find_owned` looks for: with hyphens."""
     return {
-        flag: row.field.path
+        flag.replace("_", "-"): row.field.path
         for row, translation in list_translations(engine)
         if row.field is not None and row.field.path
         for flag in (translation.flag, *translation.other_flags)

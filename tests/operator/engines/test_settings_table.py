@@ -23,7 +23,7 @@ ROWS = """
         SpecField("engine.memory.compactionPercent"),
         OtherEngines(
             Translation("compact-at"),
-            Translation("compaction", lambda percent: percent / 100),
+            Translation("compaction_share", lambda percent: percent / 100),
             Translation(variable="PATERNOSTER_COMPACTION"),
         ),
     ] = Field(default=5, ge=1, le=90, description="Share of free blocks below which the KV pool is compacted.")
@@ -69,6 +69,7 @@ json.dump(
         "bad": refusals({"memory": {"compactionPercent": 91}}),
         "flag": refusals({"extraArgs": ["--compaction-percent", "9"]}),
         "owned": refusals({"runtime": {"type": "VLLM", "image": "i", "args": ["--compact-at=3"]}}),
+        "spelled": refusals({"runtime": {"type": "SGLang", "image": "i", "args": ["--compaction_share=0.1"]}}),
         "refused": {type_: refusals({"turbo": True, "runtime": {"type": type_, "image": "i"}}) for type_ in types},
     },
     sys.stdout,
@@ -126,7 +127,7 @@ def test_each_type_of_engine_is_started_with_it(made: dict[str, Any]) -> None:
     words = [
         ("Paternoster", "--compaction-percent", "7"),
         ("VLLM", "--compact-at", "7"),
-        ("SGLang", "--compaction", "0.07"),
+        ("SGLang", "--compaction_share", "0.07"),
     ]
     for type_, flag, value in words:
         args = made["args"][type_]
@@ -147,18 +148,20 @@ def test_engines_that_its_row_does_not_name_refuse_it(made: dict[str, Any]) -> N
         ]
     (line,) = made["owned"]
     assert line.endswith("--compact-at must not be here: use engine.memory.compactionPercent")
+    (line,) = made["spelled"]
+    assert line.endswith("--compaction_share must not be here: use engine.memory.compactionPercent")
 
 
 def test_the_pages_are_up_to_date_and_get_the_new_rows(source: Path) -> None:
     run(ROOT, str(ROOT / "scripts/doc-tables"), "--check")
     run(source, str(source / "scripts/doc-tables"))
     lines = (source / "docs/engines.md").read_text().splitlines()
-    for text in ("`--compact-at`", "`--compaction`", "`$(PATERNOSTER_COMPACTION)`"):
+    for text in ("`--compact-at`", "`--compaction_share`", "`$(PATERNOSTER_COMPACTION)`"):
         assert f"| `engine.memory.compactionPercent` | {text} |" in lines
     assert "| `engine.turbo` | must be `false`: vLLM has no such choice |" in lines
 
 
-@pytest.mark.parametrize("engine", [RuntimeType.VLLM, RuntimeType.SGLANG, RuntimeType.OPENAI])
+@pytest.mark.parametrize("engine", [each for each in RuntimeType if each is not RuntimeType.PATERNOSTER])
 def test_no_engine_drops_a_setting_in_silence(engine: RuntimeType) -> None:
     for row, made in list_translations(engine):
         assert made.flag or made.variable or made.note or made.other_flags or made.refused

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineStats, Unreported
-from paternoster_operator.engines.adapter import StatsUnavailable
+from paternoster_operator.engines.adapter import RuntimeType, StatsUnavailable
 from paternoster_operator.engines.answers import MAX_SAMPLES
 from paternoster_operator.engines.catalogue import ADAPTERS
+from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.engines.vllm import VllmAdapter
 from paternoster_operator.engines.vllm_metrics import COUNTED_WITH, NAMES, OPTIONAL
 from paternoster_operator.plausible import find_implausible
@@ -267,5 +268,7 @@ def test_a_queue_that_is_bounded_by_time_is_reported() -> None:
     assert parse({**REPORT, "max_queue_milliseconds": 330}).max_queue_milliseconds == 330
 
 
-def test_an_adapter_is_of_the_type_that_names_it() -> None:
-    assert {kind: adapter.kind.type for kind, adapter in ADAPTERS.items()} == {kind: kind for kind in ADAPTERS}
+def test_every_type_has_its_kind_and_its_adapter() -> None:
+    types = {type_: type_ for type_ in RuntimeType}
+    assert {type_: kind.type for type_, kind in KINDS.items()} == types
+    assert {type_: adapter.kind.type for type_, adapter in ADAPTERS.items()} == types
