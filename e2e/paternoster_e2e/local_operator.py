@@ -19,12 +19,17 @@ PROGRAM = Path(sys.executable).with_name("paternoster")
 class LocalOperator:
     """Logs to, and has its kubeconfig in ``folder``."""
 
-    def __init__(self, kubectl: Kubectl, account: tuple[str, str], folder: Path, *words: str) -> None:
-        """``account`` is the service account's namespace and name; ``words`` go to ``paternoster operator``."""
+    def __init__(
+        self, kubectl: Kubectl, account: tuple[str, str], folder: Path, *words: str, server: str | None = None
+    ) -> None:
+        """``account`` is the service account's namespace and name; ``words`` go to ``paternoster operator``.
+
+        ``server`` is the URL of what stands before the API server, where anything does.
+        """
         self.port = free_port()
         self._log = folder / "operator.log"
         config = folder / "kubeconfig"
-        config.write_text(json.dumps(kubeconfig(kubectl, *account)))
+        config.write_text(json.dumps(kubeconfig(kubectl, *account, server)))
         command: list[str | Path] = [PROGRAM, "operator", *words, "--host=127.0.0.1", f"--port={self.port}"]
         self._service = Service("operator", command, self._log, {"KUBECONFIG": str(config)})
 
@@ -45,6 +50,10 @@ class LocalOperator:
     def stop(self) -> None:
         self._service.stop()
 
+    @property
+    def alive(self) -> bool:
+        return self._service.alive
+
     def models(self) -> set[str] | None:
         """Names in its routing table; None while it has none."""
         try:
@@ -63,15 +72,16 @@ def running(operator: LocalOperator) -> Iterator[LocalOperator]:
         operator.stop()
 
 
-def kubeconfig(kubectl: Kubectl, namespace: str, account: str) -> dict[str, object]:
-    """For the cluster of ``kubectl``, with a token of the service account."""
+def kubeconfig(kubectl: Kubectl, namespace: str, account: str, server: str | None = None) -> dict[str, object]:
+    """For the cluster of ``kubectl``, or for ``server``, with a token of the service account."""
     own = json.loads(kubectl("config", "view", "--minify", "--flatten", "--raw", "--output=json"))
+    cluster = own["clusters"][0]["cluster"] if server is None else {"server": server}
     token = kubectl("create", "token", account, f"--namespace={namespace}", "--duration=1h").strip()
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "it",
-        "clusters": [{"name": "it", "cluster": own["clusters"][0]["cluster"]}],
+        "clusters": [{"name": "it", "cluster": cluster}],
         "users": [{"name": "it", "user": {"token": token}}],
         "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
     }

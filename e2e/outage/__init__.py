@@ -1,0 +1,1 @@
+"""What fails beside the operator: itself, its leader, the API server, and what stands before that."""
