@@ -90,6 +90,7 @@ class Record:
         made: list[Decision] = []
         for fleet in document["deployments"]:
             numbers = {name: fleet[name] for name in Sample.__dataclass_fields__ if name != "time"}
+            numbers = {name: 0 if value is None else value for name, value in numbers.items()}  # no engine reports yet
             self.samples.append(Sample(time=document["time"], **numbers))
             made += [
                 Decision(

@@ -153,14 +153,15 @@ class OperatorMetrics:
         """Take in one reconcile: the last decision of each loop, and those that the history has now."""
         if not self._claim_series(key):
             return
+        reported = signals.reported_number
         values: dict[str, float | None] = {
             "ready_replicas": ready,
             "pending_replicas": signals.pending,
-            "demand_requests": signals.demand,
-            "capacity_requests": sum(report.live_cap for report in signals.reports),
-            "preemption_ratio": signals.preemption_rate if signals.has_numbers(Unreported.PREEMPTIONS) else None,
-            "kv_cache_usage_ratio": signals.kv_usage if signals.has_numbers(Unreported.KV_BLOCKS) else None,
-            "generation_tokens_per_second": signals.generation_tokens_per_second if signals.has_numbers() else None,
+            "demand_requests": reported(signals.demand),
+            "capacity_requests": reported(sum(report.live_cap for report in signals.reports)),
+            "preemption_ratio": reported(signals.preemption_rate, Unreported.PREEMPTIONS),
+            "kv_cache_usage_ratio": reported(signals.kv_usage, Unreported.KV_BLOCKS),
+            "generation_tokens_per_second": reported(signals.generation_tokens_per_second),
             "metrics_fresh": float(signals.fresh),
             "startup_seconds": signals.startup_seconds or 0.0,
         }

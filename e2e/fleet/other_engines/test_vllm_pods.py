@@ -103,7 +103,7 @@ def apply(fleet: Fleet, manifest: Document, runtime: Document | None, *, replica
 def caps(fleet: Fleet) -> tuple[int, int, int]:
     """The live cap that the operator sets, and the least and the most that engines report."""
     found = fleet.get()["status"]["concurrency"]
-    return found["target"], found["currentMin"], found["currentMax"]
+    return found["target"], found.get("currentMin", 0), found.get("currentMax", 0)
 
 
 def read_running(fleet: Fleet) -> float:

@@ -58,8 +58,8 @@ class LoopDecision:
     inputs: dict[str, str] = field(default_factory=dict)
     applied: bool = True
     """False in advisory mode: the target is what would have been."""
-    utilization: float = 0.0
-    """Replicas: demand over what the present replicas sustain, 0 where it was not computed."""
+    utilization: float | None = None
+    """Replicas: demand over what the present replicas sustain; None where it was not computed."""
     formula: str = ""
     """How ``recommended`` came about, with its numbers: ``ceil(118 / (0.80 x 48)) = 4``."""
     otherwise: str = ""

@@ -1,8 +1,11 @@
 """What the law decides by: one set of numbers of a fleet, at a moment and over a window."""
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from paternoster_contract.stats import EngineStats, Unreported
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,10 @@ class Signals:
     def has_numbers(self, *names: Unreported) -> bool:
         """Whether serving replicas report what ``names`` are for; True where none serves, as 0 is right then."""
         return not self.silent and not {*names} & {*self.unreported}
+
+    def reported_number(self, number: Number, *names: Unreported) -> Number | None:
+        """``number``, which ``names`` are for, where the replicas report it."""
+        return number if self.has_numbers(*names) else None
 
     def describe_number(self, text: str, *names: Unreported) -> str:
         """``text``, which has a number that ``names`` are for, where the replicas report it."""

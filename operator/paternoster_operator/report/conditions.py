@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, LLMDeployment, LLMDeploymentSpec
+from paternoster_contract.stats import Unreported
+from paternoster_operator.api.v1alpha1 import (
+    AutoscalingMode,
+    ConcurrencyMode,
+    ConcurrencyObjective,
+    LLMDeployment,
+    LLMDeploymentSpec,
+)
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, Decision, LoopDecision, Reason
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.desired.rollout import choose_strategy, find_blocking
@@ -102,7 +109,7 @@ def find_conditions(
     limited = _limited_condition(decision.get(REPLICAS))
     if limited is not None:
         conditions.append(limited)
-    conditions.append(_concurrency_stable(spec, decision.get(LIVE_CAP)))
+    conditions.append(_concurrency_stable(spec, decision.get(LIVE_CAP), signals))
     if gateway_cap is not None and (unusual := _gateway_cap(spec, gateway_cap, access)) is not None:
         conditions.append(unusual)
     return conditions
@@ -321,7 +328,7 @@ def _limited_condition(decision: LoopDecision | None) -> Condition | None:
     return Condition("ScalingLimited", "True", limits[0].value, decision.message)
 
 
-def _concurrency_stable(spec: LLMDeploymentSpec, decision: LoopDecision | None) -> Condition:
+def _concurrency_stable(spec: LLMDeploymentSpec, decision: LoopDecision | None, signals: Signals) -> Condition:
     mode = spec.concurrency.mode or ConcurrencyMode.ADVISORY
     if spec.paused:
         return Condition("ConcurrencyStable", "True", "Paused", "spec.paused is true")
@@ -330,6 +337,10 @@ def _concurrency_stable(spec: LLMDeploymentSpec, decision: LoopDecision | None) 
         reason = "Advisory" if mode is ConcurrencyMode.ADVISORY else "Disabled"
         return Condition("ConcurrencyStable", "True", reason, f"spec.concurrency.mode is {mode}")
     status, reason = _CAP_STATES.get(decision.reason, ("True", "OnTarget"))
+    counts_time = spec.concurrency.objective is not ConcurrencyObjective.PREEMPTION_RATE
+    if status == "True" and counts_time and not signals.has_numbers(Unreported.STEPS, Unreported.RECOMPUTED_TOKENS):
+        message = f"{decision.message}; the engines do not report what preemptions cost"
+        return Condition("ConcurrencyStable", "Unknown", "NotReported", message)
     return Condition("ConcurrencyStable", status, reason, decision.message)
 
 

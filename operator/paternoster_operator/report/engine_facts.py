@@ -14,9 +14,13 @@ from paternoster_operator.report.gateway_cap import GatewayCap
 
 _OF_THE_CAP = {"live_cap"}
 """Capabilities of gateways in place of an engine."""
+_OF_STEPS = {"step_costs"}
+"""Capabilities of an engine whose steps are measured."""
 
 
-def describe_engine(kind: EngineKind, version: str, actuator: Actuator) -> dict[str, Any]:
+def describe_engine(
+    kind: EngineKind, version: str, actuator: Actuator, unreported: Sequence[Unreported] = ()
+) -> dict[str, Any]:
     """``status.engine``: which engine it is, and what the operator can do with it by way of ``actuator``.
 
     An empty ``version`` is written, too: the API server would add it, and each look would find a status that differs.
@@ -27,6 +31,8 @@ def describe_engine(kind: EngineKind, version: str, actuator: Actuator) -> dict[
     able |= {f"no_continuation_of_{name}" for name in kind.capabilities.not_continued}
     if actuator is not kind.actuator:
         able = _OF_THE_CAP if actuator is Actuator.GATEWAY else set()
+    if Unreported.STEPS in unreported:
+        able -= _OF_STEPS
     capabilities = sorted(map(to_camel, able))
     return {"type": str(kind.type), "version": version, "actuator": str(actuator), "capabilities": capabilities}
 

@@ -92,25 +92,25 @@ def build_status(
         "endpoint": "" if observed.is_target else endpoint,
         "servedModel": access.names[0] if access.names else "",
         "servedAliases": list(access.names[1:]),
-        "engine": describe_engine(kind, engines.version, actuator),
-        "maxModelLen": engines.max_model_len or previous.get("maxModelLen", 0),
+        "engine": describe_engine(kind, engines.version, actuator, signals.unreported),
         "concurrency": {
-            "capacity": engines.capacity,
             "target": decision.targets[LIVE_CAP],
-            "currentMin": engines.lowest_live_cap,
-            "currentMax": engines.highest_live_cap,
-        },
-        "tokenBudget": {
-            "capacity": engines.token_capacity,
-            "target": decision.targets[TOKEN_BUDGET],
-            "current": engines.token_budget,
+            **_without_zeros(
+                capacity=engines.capacity, currentMin=engines.lowest_live_cap, currentMax=engines.highest_live_cap
+            ),
         },
         "load": _load_status(
             signals, last_decision, previous.get("load", {}), now, age_of_load, num_fleets / MOVED_LOADS_PER_SECOND
         ),
         "decisions": [dict(record) for record in history],
     }
-    status |= {name: previous[name] for name in ("installation", "shardToken") if name in previous}
+    status |= {name: previous[name] for name in ("installation", "maxModelLen", "shardToken") if name in previous}
+    status |= _without_zeros(maxModelLen=engines.max_model_len)
+    budget = _without_zeros(
+        capacity=engines.token_capacity, target=decision.targets[TOKEN_BUDGET], current=engines.token_budget
+    )
+    if budget:
+        status["tokenBudget"] = budget
     if find_other_installation(previous, now) is not None:
         status["otherInstallation"] = previous["otherInstallation"]
     if engines.default_parameters is not None:
@@ -128,7 +128,7 @@ def build_status(
         status["bounds"] = in_force
     if startup is not None:
         status["startup"] = dict(startup)
-    model = _replica_model(steps, engines)
+    model = _replica_model(steps, engines) if signals.reports else previous.get("replicaModel")
     if model is not None:
         # With the load, as each write of a status is one to etcd.
         unchanged = previous.get("replicaModel") if status["load"] == previous.get("load") else None
@@ -171,6 +171,11 @@ def failed_status(generation: int, previous: Mapping[str, Any], failure: Conditi
     conditions.insert(1, Condition(UP_TO_DATE, "Unknown", failure.reason, failure.message))
     stamped = stamp_conditions([*conditions, failure], previous.get("conditions", []), generation, now)
     return _quote_status({**previous, "observedGeneration": generation, "conditions": stamped})
+
+
+def _without_zeros(**numbers: int) -> dict[str, int]:
+    """Leave out the numbers that no engine reports, and that were not decided: no real one is 0."""
+    return {name: number for name, number in numbers.items() if number}
 
 
 def _quote_status(status: dict[str, Any]) -> dict[str, Any]:
@@ -232,9 +237,10 @@ def _load_status(
     replicas = last_decision.get(REPLICAS)
     load: dict[str, int] = {
         "heldRequests": signals.held,
-        "utilizationPercent": round(100 * replicas.utilization) if replicas is not None else 0,
         "fresh": signals.fresh,
     }
+    if replicas is not None and replicas.utilization is not None:
+        load["utilizationPercent"] = round(100 * replicas.utilization)
     if signals.has_numbers():
         load["runningRequests"], load["waitingRequests"] = signals.running, signals.waiting
         load["generationTokensPerSecond"] = round(signals.generation_tokens_per_second)

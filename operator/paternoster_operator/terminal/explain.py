@@ -56,7 +56,7 @@ def describe_state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[st
     budget, model = status.get("tokenBudget", {}), status.get("replicaModel")
     if budget.get("capacity"):
         yield "budget", f"{budget['target']} of {budget['capacity']} tokens a step"
-    if model is not None:
+    if model is not None and budget.get("capacity"):
         duration = f"a step of {budget['capacity']} tokens takes {model['largestStepMilliseconds'] / 1000:.3g} s here"
         yield "model", f"{duration}; the fit explains {model['fitPercent']}% of how steps differ"
     load = status.get("load", {})

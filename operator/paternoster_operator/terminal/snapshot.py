@@ -6,7 +6,6 @@ from typing import Any
 
 from paternoster_contract.stats import Unreported
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision
-from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.report.engine_facts import EngineFacts
@@ -25,20 +24,22 @@ class Snapshot:
     draining: int
     cap: int
     capacity: int
-    running: int
-    waiting: int
+    running: int | None
+    """Sequences; each number of engines is None where they do not report it."""
+    waiting: int | None
     held: int
-    preempted: int
-    finished: int
+    preempted: int | None
+    finished: int | None
     preemption_rate: float | None
-    """Share of requests; None where engines do not report it."""
+    """Share of requests."""
     kv_usage: float | None
-    tokens_per_second: float
+    tokens_per_second: float | None
     fresh: bool
 
     @classmethod
     def from_fleet(cls, key: Key, fleet: Fleet) -> "Snapshot":
         signals, targets = fleet.observed.signals, fleet.memory.states.targets
+        reported = signals.reported_number
         return cls(
             namespace=key.namespace,
             name=key.name,
@@ -49,21 +50,17 @@ class Snapshot:
             draining=len(fleet.observed.draining),
             cap=targets.get(LIVE_CAP, 0),
             capacity=EngineFacts.from_reports(signals.reports).capacity,
-            running=signals.running,
-            waiting=signals.waiting,
+            running=reported(signals.running),
+            waiting=reported(signals.waiting),
             held=signals.held,
-            preempted=signals.preempted,
-            finished=signals.finished,
-            preemption_rate=_round_known(signals, Unreported.PREEMPTIONS, signals.preemption_rate),
-            kv_usage=_round_known(signals, Unreported.KV_BLOCKS, signals.kv_usage),
-            tokens_per_second=round(signals.generation_tokens_per_second, 1),
+            preempted=reported(signals.preempted, Unreported.PREEMPTIONS),
+            finished=reported(signals.finished, Unreported.REQUESTS),
+            preemption_rate=reported(round(signals.preemption_rate, 4), Unreported.PREEMPTIONS),
+            kv_usage=reported(round(signals.kv_usage, 4), Unreported.KV_BLOCKS),
+            tokens_per_second=reported(round(signals.generation_tokens_per_second, 1)),
             fresh=signals.fresh,
         )
 
     def to_document(self, decisions: Iterable[LoopDecision]) -> dict[str, Any]:
         """Write JSON, with the decisions made since the last one."""
         return {**asdict(self), "decisions": [decision.to_document() for decision in decisions]}
-
-
-def _round_known(signals: Signals, name: Unreported, share: float) -> float | None:
-    return round(share, 4) if signals.has_numbers(name) else None

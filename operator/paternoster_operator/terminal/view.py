@@ -47,10 +47,14 @@ def _snapshot_cells(snapshot: Snapshot) -> list[str]:
         snapshot.name,
         f"{snapshot.ready}/{snapshot.desired}" + (f" ({', '.join(moving)})" if moving else ""),
         f"{snapshot.cap}/{snapshot.capacity}" if snapshot.capacity else str(snapshot.cap),
-        str(snapshot.running),
-        str(snapshot.waiting),
+        _number_cell(snapshot.running, "d"),
+        _number_cell(snapshot.waiting, "d"),
         str(snapshot.held),
-        "-" if snapshot.preemption_rate is None else f"{snapshot.preemption_rate:.1%}",
-        "-" if snapshot.kv_usage is None else f"{snapshot.kv_usage:.0%}",
-        f"{snapshot.tokens_per_second:.0f}",
+        _number_cell(snapshot.preemption_rate, ".1%"),
+        _number_cell(snapshot.kv_usage, ".0%"),
+        _number_cell(snapshot.tokens_per_second, ".0f"),
     ]
+
+
+def _number_cell(number: float | None, form: str) -> str:
+    return "-" if number is None else format(number, form)

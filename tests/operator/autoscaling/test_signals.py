@@ -270,6 +270,13 @@ def test_the_live_cap_needs_preemptions() -> None:
     assert held.message == "held, as the engines do not report preemptions"
 
 
+def test_what_came_to_silent_engines_is_not_reported() -> None:
+    silent = decide(policy(), seen(fresh=False, stale_pods=("a", "b")), law_state(), 0.0).replicas
+    assert silent is not None
+    lacking = {name for name, text in silent.inputs.items() if text == "not reported"}
+    assert lacking == {"running", "waiting", "refused", "arrived", "finished", "preemptionRate", "kvUsage"}
+
+
 def test_replicas_follow_what_runs_and_say_so() -> None:
     loads = (ReplicaLoad(running=48, kv_usage=0, inter_token_seconds=None),) * 2
     busy = seen(running=96, held=40, replicas=loads, arrived=30, window_seconds=30.0, unreported=NOT_REPORTED)

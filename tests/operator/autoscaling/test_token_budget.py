@@ -148,6 +148,10 @@ def test_engines_that_report_no_steps_keep_their_budget() -> None:
     decision, _ = evaluate(tuned(), law_state(2, 48, token_budget=512), unreported=(Unreported.STEPS,))
     assert (decision.target, decision.reason) == (512, Reason.NOT_REPORTED)
     assert decision.message == "held, as the engines do not report their steps"
+    assert {name for name, text in decision.inputs.items() if text == "not reported"} == {"fit", "spread"}
+    silent, _ = evaluate(tuned(), law_state(2, 48, token_budget=512), fresh=False, stale_pods=("a", "b"))
+    assert silent.reason is Reason.METRICS_STALE
+    assert {name for name, text in silent.inputs.items() if text == "not reported"} == {"fit", "spread", "waiting"}
 
 
 def test_silence_changes_nothing() -> None:

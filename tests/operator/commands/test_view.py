@@ -2,10 +2,22 @@
 
 from dataclasses import replace
 from io import StringIO
+from typing import Any
+
+import pytest
 
 from paternoster_contract.cli.console import QuotingConsole
-from paternoster_operator.autoscaling.decision import LoopDecision, Reason
-from paternoster_operator.cluster.port import Event
+from paternoster_contract.labels import API_VERSION, KIND
+from paternoster_contract.stats import Unreported
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision, Reason
+from paternoster_operator.autoscaling.loops.limits import ReplicaState
+from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.cluster.port import Event, Key
+from paternoster_operator.fleet import Fleet
+from paternoster_operator.observed import Observed
+from paternoster_operator.plan.plan import FleetMemory
 from paternoster_operator.terminal.snapshot import Snapshot
 from paternoster_operator.terminal.view import SHOWN_EVENTS, render_view
 
@@ -29,6 +41,8 @@ SNAPSHOT = Snapshot(
     tokens_per_second=321.4,
     fresh=True,
 )
+NUMBERS = ("running", "waiting", "preempted", "finished", "preemption_rate", "kv_usage", "tokens_per_second")
+"""Numbers of engines."""
 HELD = LoopDecision("Replicas", 3, 3, 4, Reason.MAX_REPLICAS, "3 is the most [that may be]")
 
 
@@ -58,11 +72,37 @@ def test_the_numbers_of_a_fleet_and_why_it_is_as_it_is() -> None:
 
 def test_a_number_that_engines_do_not_report_has_no_figure() -> None:
     console = QuotingConsole(width=140, file=StringIO())
-    blind = replace(SNAPSHOT, preemption_rate=None, kv_usage=None)
+    nothing = dict.fromkeys(("running", "waiting", "preemption_rate", "kv_usage", "tokens_per_second"))
+    blind = replace(SNAPSHOT, **nothing)
     with console.capture() as capture:
         console.print(render_view("http://127.0.0.1:8080", [blind], [], []))
     (row,) = (line for line in capture.get().splitlines() if "12/16" in line)
-    assert [cell.strip() for cell in row.strip("│").split("│")][-4:] == ["4", "-", "-", "321"]
+    assert [cell.strip() for cell in row.strip("│").split("│")][-6:] == ["-", "-", "4", "-", "-", "-"]
+
+
+@pytest.mark.parametrize(
+    ("signals", "lacking"),
+    [
+        ({"ready": 1, "fresh": True}, set()),
+        ({"ready": 1, "stale_pods": ("a",)}, {*NUMBERS}),
+        ({"ready": 1, "unreported": (Unreported.REQUESTS,)}, {"finished"}),
+        ({"ready": 1, "unreported": (Unreported.PREEMPTIONS,)}, {"preempted", "preemption_rate"}),
+        ({"ready": 1, "unreported": (Unreported.KV_BLOCKS,)}, {"kv_usage"}),
+        ({"ready": 0}, set()),
+    ],
+)
+def test_the_record_has_no_number_that_engines_do_not_report(signals: dict[str, Any], lacking: set[str]) -> None:
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": "a"},
+        "spec": {"model": {"source": "file:///m"}},
+    }
+    states = LoopStates({LIVE_CAP: LoopState(target=12), REPLICAS: ReplicaState(target=2, since=0.0)})
+    observed = replace(Observed(None, ()), signals=Signals(**signals))
+    fleet = Fleet(LLMDeployment.model_validate(document), FleetMemory(states), observed)
+    record = Snapshot.from_fleet(Key("default", "a"), fleet).to_document([])
+    assert {name for name in NUMBERS if record[name] is None} == lacking
 
 
 def test_the_last_events_with_their_times() -> None:

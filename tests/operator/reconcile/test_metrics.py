@@ -8,7 +8,9 @@ from tests.operator.reconcile.test_field import KEY, TimedWorld, world
 
 from paternoster_contract import __version__
 from paternoster_operator.api.types.objective import Slo
-from paternoster_operator.autoscaling.decision import LOOP_NAMES
+from paternoster_operator.autoscaling.decision import LOOP_NAMES, Decision
+from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.cluster.port import Key
 from paternoster_operator.desired.engine_args import Installation
 from paternoster_operator.metrics import OperatorMetrics, snake_case
 from paternoster_operator.runtime import Operator
@@ -125,3 +127,21 @@ def test_every_loop_has_its_gauges_before_it_decides() -> None:
     described = {family.name for family in OperatorMetrics().registry.collect()}
     for loop in LOOP_NAMES:
         assert {f"paternoster_operator_{kind}_{snake_case(loop)}" for kind in ("desired", "recommended")} <= described
+
+
+LOAD = ("demand_requests", "capacity_requests", "generation_tokens_per_second", "preemption_ratio")
+
+
+@pytest.mark.parametrize(
+    ("signals", "has_series"),
+    [(Signals(), True), (Signals(ready=2, stale_pods=("a",)), True), (Signals(ready=1, stale_pods=("a",)), False)],
+    ids=["nothing serves", "one of two answers", "none answers"],
+)
+def test_a_load_that_no_engine_reports_has_no_series(signals: Signals, has_series: bool) -> None:
+    metrics, decision = OperatorMetrics(), Decision({}, {})
+    metrics.observe(Key("default", "a"), Signals(ready=1, running=3), decision, [], 1)
+    metrics.observe(Key("default", "a"), signals, decision, [], 1)
+    labels = {"namespace": "default", "name": "a"}
+    found = {name: metrics.registry.get_sample_value(f"paternoster_operator_{name}", labels) for name in LOAD}
+    assert {value is not None for value in found.values()} == {has_series}
+    assert metrics.registry.get_sample_value("paternoster_operator_metrics_fresh", labels) == 0

@@ -245,7 +245,9 @@ def test_utilization_is_what_the_replica_loop_found(resource: Resource) -> None:
     word = LoopDecision("Replicas", 2, 2, 2, Reason.WITHIN_TOLERANCE, "said", utilization=0.87)
     load = status_of(resource(), settled, made=decided(2, word), running=3)["load"]
     assert load["utilizationPercent"] == 87
-    assert status_of(resource(), settled, running=3)["load"]["utilizationPercent"] == 0, "nothing was asked"
+    for made in (decided(2), decided(2, replace(word, utilization=None))):
+        load = status_of(resource(), settled, made=made, running=3)["load"]
+        assert "utilizationPercent" not in load, "nothing was asked, or nothing could be computed"
 
 
 def test_a_change_that_acted_is_the_last_scaling(resource: Resource) -> None:
@@ -322,6 +324,46 @@ def test_a_cap_that_is_held_for_want_of_numbers_is_not_on_target(
     assert stable["reason"] == (reason.value if status == "Unknown" else "OnTarget")
 
 
+@pytest.mark.parametrize("objective", ["Goodput", "PreemptionRate"])
+@pytest.mark.parametrize("reason", [Reason.WITHIN_TOLERANCE, Reason.AT_CAPACITY])
+def test_goodput_is_not_on_target_where_the_cost_of_preemptions_is_not_reported(
+    resource: Resource, objective: str, reason: Reason
+) -> None:
+    settled = Observed(deployment(2), (pod("a"), pod("b")))
+    fleet = resource(concurrency={"mode": "Auto", "objective": objective})
+    word = LoopDecision(LIVE_CAP, 8, 8, 8, reason, "no queue")
+
+    def find_stable(**signals: Any) -> tuple[str, str]:
+        conditions = status_of(fleet, settled, made=decided(2, word), **signals)["conditions"]
+        (stable,) = [each for each in conditions if each["type"] == "ConcurrencyStable"]
+        assert "no queue" in stable["message"]
+        return stable["status"], stable["reason"]
+
+    assert find_stable()[0] == "True"
+    blind = objective == "Goodput"
+    for lacking in (Unreported.STEPS, Unreported.RECOMPUTED_TOKENS):
+        status, why = find_stable(unreported=(lacking,))
+        assert (status, why == "NotReported") == ("Unknown" if blind else "True", blind)
+
+
+@pytest.mark.parametrize("serving", [(), (pod("a"), pod("b"))], ids=["none serves", "none answers"])
+def test_what_was_learnt_of_a_replica_stays_while_no_engine_reports(
+    resource: Resource, serving: tuple[PodView, ...]
+) -> None:
+    model = {"fixedSeconds": "0.01", "kvBlocks": 900, "kvBlockSize": 16, "maxModelLen": 4096}
+    fleet = replace_status(resource(), {"replicaModel": model, "maxModelLen": 4096})
+    stale = tuple(each.name for each in serving)
+    status = status_of(fleet, Observed(deployment(2), serving), stale_pods=stale, fresh=False)
+    assert (status["replicaModel"], status["maxModelLen"]) == (model, 4096)
+
+
+def test_a_capability_is_one_of_the_engines_as_they_report(resource: Resource) -> None:
+    settled = Observed(deployment(2), (pod("a"), pod("b")))
+    assert "stepCosts" in status_of(resource(), settled)["engine"]["capabilities"]
+    blind = status_of(resource(), settled, unreported=(Unreported.STEPS,))
+    assert "stepCosts" not in blind["engine"]["capabilities"]
+
+
 FIGURES = {
     "runningRequests", "waitingRequests", "kvCachePercent", "finishedRequests", "preemptedRequests",
     "preemptionsPerThousand", "generationTokensPerSecond",
@@ -347,6 +389,8 @@ def test_what_engines_do_not_report_is_unset_and_not_0(
     LLMDeploymentStatus.model_validate(status)
     assert FIGURES - status["load"].keys() == unset
     fresh = next(each for each in status["conditions"] if each["type"] == "MetricsFresh")
+    assert status["concurrency"] == {"target": 8}, "no engine reports its own"
+    assert {"tokenBudget", "maxModelLen"} & status.keys() == set()
     if lacking := signals.get("unreported"):
         assert (fresh["status"], fresh["message"]) == ("True", f"not reported: {', '.join(lacking)}")
 

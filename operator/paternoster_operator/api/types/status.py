@@ -35,12 +35,12 @@ class EngineStatus(Document):
 class ConcurrencyStatus(Document):
     """The live cap."""
 
-    capacity: Count = 0
-    """engine.maxNumSeqs of the ready engines; 0 while none of them reports, as the two below."""
+    capacity: Count | None = None
+    """engine.maxNumSeqs of the ready engines; unset while none of them reports, as the two below."""
     target: Count = 0
     """Live cap that the operator sets on every engine."""
-    current_min: Count = 0
-    current_max: Count = 0
+    current_min: Count | None = None
+    current_max: Count | None = None
 
 
 class GatewayCapStatus(Document):
@@ -55,13 +55,13 @@ class GatewayCapStatus(Document):
 
 
 class TokenBudgetStatus(Document):
-    """The live token budget; all 0 where an engine has none."""
+    """The live token budget; unset where an engine has none, or none reports."""
 
-    capacity: Count = 0
+    capacity: Count | None = None
     """Most tokens of a step of the ready engines."""
-    target: Count = 0
+    target: Count | None = None
     """Token budget that the operator sets on every engine."""
-    current: Count = 0
+    current: Count | None = None
     """Smallest of the ready engines."""
 
 
@@ -91,9 +91,9 @@ class LoadStatus(Document):
     running_requests: Count | None = None
     waiting_requests: Count | None = None
     held_requests: Count = 0
-    utilization_percent: Count = 0
+    utilization_percent: Count | None = None
     """Sequences that the traffic wants, in percent of what the replicas sustain: what autoscaling's
-    targetUtilizationPercent is compared with. 0 without autoscaling."""
+    targetUtilizationPercent is compared with. Unset without autoscaling."""
     kv_cache_percent: Count | None = None
     finished_requests: Count | None = None
     """In the window that preemptedRequests and preemptionsPerThousand are of."""
@@ -222,14 +222,14 @@ class LLMDeploymentStatus(Document):
     """Grows each time that another operator of an installation with shards takes this over."""
     other_installation: OtherInstallationStatus | None = None
     engine: EngineStatus | None = None
-    max_model_len: Count = 0
+    max_model_len: Count | None = None
     """Longest prompt plus output in tokens, as the engines report it; gateways refuse what is longer."""
     default_parameters: DefaultParametersStatus | None = None
     """What gateways show in /v1/models; unset where no engine has reported any."""
     concurrency: ConcurrencyStatus = Field(default_factory=ConcurrencyStatus)
     gateway_cap: GatewayCapStatus | None = None
     """Unset where the engines hold the live cap."""
-    token_budget: TokenBudgetStatus = Field(default_factory=TokenBudgetStatus)
+    token_budget: TokenBudgetStatus | None = None
     replica_model: ReplicaModelStatus | None = None
     load: LoadStatus = Field(default_factory=LoadStatus)
     bounds: BoundsStatus | None = None

@@ -75,7 +75,7 @@ class ReplicaLoop:
             current,
             inputs=_describe_inputs(signals, cap.target, need),
             applied=loop.mode is AutoscalingMode.AUTO,
-            utilization=0.0 if need is None else need.ratio_at(current),
+            utilization=None if need is None else need.ratio_at(current),
             formula="" if need is None else need.formula,
             otherwise="" if found.recommended in (None, found.target) else f"{found.recommended} replicas",
         )
@@ -178,7 +178,7 @@ def _describe_inputs(signals: Signals, live_cap: int, need: Need | None) -> dict
         "waiting": describe(str(signals.waiting)),
         "held": str(signals.held),
         "refused": describe(f"{signals.refused} {lately}", Unreported.REQUESTS),
-        "arrived": f"{signals.arrived} {lately}",
+        "arrived": describe(f"{signals.arrived} {lately}"),
         "finished": describe(f"{signals.finished} {lately}", Unreported.REQUESTS),
         "liveCap": f"{live_cap} sequences",
         "preemptionRate": describe(f"{signals.preemption_rate:.1%} {lately}", Unreported.PREEMPTIONS),

@@ -68,10 +68,11 @@ class TokenBudgetLoop(EngineLimitLoop):
         return Outcome(room, Reason.LATENCY_ABOVE_TARGET, f"{duration} > {limit * 1000:.0f} ms")
 
     def describe_inputs(self, signals: Signals, models: Models) -> dict[str, str]:
+        describe, steps = signals.describe_number, models.replica.steps
         return {
             "capacity": f"{signals.token_capacity} tokens",
-            "fit": f"{models.replica.steps.fit:.0%}",
-            "spread": f"{models.replica.steps.spread:.0%}",
+            "fit": describe(f"{steps.fit:.0%}", Unreported.STEPS),
+            "spread": describe(f"{steps.spread:.0%}", Unreported.STEPS),
             "serving": str(signals.ready),
-            "waiting": str(signals.waiting),
+            "waiting": describe(str(signals.waiting)),
         }
