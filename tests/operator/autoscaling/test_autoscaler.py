@@ -199,6 +199,24 @@ def test_nothing_is_called_back_before_it_could_have_served(seconds: float, targ
 
 
 @pytest.mark.parametrize(
+    ("window", "ready", "words"),
+    [
+        (300, 4, "until fewer were wanted for 300 s (stabilizationWindowSeconds)"),
+        (30, 3, "until fewer were wanted for 60 s (a start-up)"),
+        (None, 4, "until fewer were wanted for 120 s (stabilizationWindowSeconds is unset)"),
+    ],
+)
+def test_a_window_is_named_with_where_it_comes_from(window: int | None, ready: int, words: str) -> None:
+    down = {} if window is None else {"stabilizationWindowSeconds": window}
+    law = policy(autoscaling={"maxReplicas": 4, "scaleDown": down})
+    state = law_state(replicas=4, live_cap=48, evaluations=(Evaluation(-1.0, 4),))
+    made = decide(law, seen(ready=ready, pending=4 - ready, running=2, startup_seconds=60.0), state, 0.0).replicas
+    assert made is not None
+    assert made.reason is Reason.STABILIZING
+    assert words in made.message
+
+
+@pytest.mark.parametrize(
     ("steady", "ready", "max_pods", "target", "limited"),
     [
         (1, 6, 9, 1, ()),

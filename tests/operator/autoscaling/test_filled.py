@@ -80,6 +80,14 @@ def test_what_was_spare_goes_soon_and_what_was_filled_stays() -> None:
     assert replicas[-1] == 1
 
 
+def test_a_hold_names_the_rule_that_ends_last() -> None:
+    """A filled replica stays for twelve starts, where a spare one would for two: the reader waits for the former."""
+    loop = policy(autoscaling={"minReplicas": 1, "maxReplicas": 4})
+    _, _, last = lived(loop, [180] * 8 + [10, 10], first_state(loop, 0.0, replicas=1))
+    assert last.reason is Reason.STABILIZING
+    assert last.message.endswith("as 4 were filled within 720 s")
+
+
 def test_what_is_quickly_back_is_not_kept_for_long() -> None:
     replicas, _, _ = lived(policy(), [180] * 8 + [10] * 32, first_state(policy(), 0.0, replicas=1), startup=20.0)
     assert replicas[8 + 240 // 15 - 2] == 4

@@ -10,6 +10,8 @@ from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.tuning import Tuning
 
+WINDOW_FIELD = "stabilizationWindowSeconds"
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaBound:
@@ -19,6 +21,8 @@ class ReplicaBound:
     reason: Reason
     message: str
     """What holds the rest, and until when."""
+    seconds: float = 0.0
+    """How long it holds from now on; 0 where no clock ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ def bounds_upwards(loop: ReplicaPolicy, state: ReplicaState, now: float, tuning:
     # The first one, for a request that is held, comes at once.
     if state.target == 0:
         return [most]
-    steady = _steady_bound(state, now, up.stabilization_window_seconds, +1, tuning)
+    steady = _steady_bound(state, now, up.stabilization_window_seconds, WINDOW_FIELD, +1, tuning)
     return [most, steady, _step_bound(up, state, now, +1)]
 
 
@@ -80,16 +84,19 @@ def bounds_downwards(
     current, down, startup = state.target, loop.settings.scale_down, startup_seconds(signals, tuning)
     bounds = [ReplicaBound(loop.lowest, Reason.MIN_REPLICAS, f"{loop.lowest} replicas are the fewest allowed")]
     window: float | None = down.stabilization_window_seconds
+    rule = WINDOW_FIELD
     if window is None:
         # Learnt from starts unless it is set.
+        rule = f"{WINDOW_FIELD} is unset"
         window = min(max(tuning.spare_startups * startup, tuning.min_kept_seconds), tuning.max_kept_seconds)
     if signals.pending:
         # Nothing is called back that may be wanted again before it would have served.
-        window = max(window, startup)
+        if startup > window:
+            window, rule = startup, "a start-up"
         if signals.queued + signals.refused > 0:
             unserved = f"{signals.pending} pending are held until none waits, is held or was refused"
             bounds.append(ReplicaBound(current, Reason.PENDING_REPLICAS, unserved))
-    bounds.append(_steady_bound(state, now, window, -1, tuning))
+    bounds.append(_steady_bound(state, now, window, rule, -1, tuning))
     if down.stabilization_window_seconds is None:
         kept_seconds = min(tuning.filled_startups * startup, tuning.max_kept_seconds)
         bounds.append(_filled_bound(state, kept_seconds, tuning, filled_since))
@@ -100,9 +107,10 @@ def bounds_downwards(
     return [*bounds, _step_bound(down, state, now, -1)]
 
 
-def _steady_bound(state: ReplicaState, now: float, window: float, sign: int, tuning: Tuning) -> ReplicaBound:
+def _steady_bound(state: ReplicaState, now: float, window: float, rule: str, sign: int, tuning: Tuning) -> ReplicaBound:
     """What the formula gave throughout the last ``window`` seconds, this moment included; ``sign`` -1 for fewer.
 
+    ``rule``: where the window comes from.
     Where there were too few evaluations nothing moves: after a start, a silence or a jump of the clock nothing is
     steady.
     """
@@ -112,8 +120,8 @@ def _steady_bound(state: ReplicaState, now: float, window: float, sign: int, tun
     steady = max(min(wanted, default=state.target * sign), state.target * sign) * sign
     opposed = [made.time for made in within if (made.wanted - steady) * sign <= 0]
     more = max(max([state.since, *opposed]) + window - now, tuning.replica_period_seconds)
-    lasting = f"held for another {more:.0f} s, as it is to last {window:.0f} s"
-    return ReplicaBound(steady, Reason.STABILIZING, lasting)
+    wanted_so_long = f"until {'fewer' if sign < 0 else 'more'} were wanted for {window:.0f} s ({rule})"
+    return ReplicaBound(steady, Reason.STABILIZING, f"held for another {more:.0f} s, {wanted_so_long}", more)
 
 
 def _step_bound(settings: ScaleUp | ScaleDown, state: ReplicaState, now: float, sign: int) -> ReplicaBound:
@@ -134,7 +142,7 @@ def _filled_bound(state: ReplicaState, seconds: float, tuning: Tuning, since: fl
     ago = next(i for i, made in enumerate(reversed(state.evaluations)) if made.filled >= filled)
     more = (int(seconds // period) + 1 - ago) * period
     held = f"held for another {more:.0f} s, as {filled} were filled within {seconds:.0f} s"
-    return ReplicaBound(filled, Reason.STABILIZING, held)
+    return ReplicaBound(filled, Reason.STABILIZING, held, more)
 
 
 def filled_within(state: ReplicaState, seconds: float, tuning: Tuning, since: float = -math.inf) -> int:

@@ -123,7 +123,8 @@ def _move_within(
     if not holding:
         return Outcome(target, reason, explanation, recommended=wanted)
     limited = tuple(dict.fromkeys(bound.reason for bound in holding))
-    first = holding[0]
+    # Of those with one reason, the one that ends last.
+    first = max(holding, key=lambda bound: (bound.reason is limited[0], bound.seconds))
     if target == current:
         return Outcome(current, first.reason, f"{explanation}; {first.message}", limited, recommended=wanted)
     return Outcome(target, reason, f"{explanation}; {wanted} wanted, {first.message}", limited, recommended=wanted)
