@@ -67,7 +67,7 @@ def _name_cause(longest: str, seconds: str, record: Document, last: Document) ->
         return longest, f"{seconds} in the queue of {last['replica']} for {engine['waited_for']}; {ahead}"
     if longest == "prefill":
         return _name_prefill(seconds, record, last)
-    return "long_answer", f"{seconds} making the answer"
+    return "decode", f"{seconds} making the answer"
 
 
 def _name_prefill(seconds: str, record: Document, last: Document) -> tuple[str, str]:
@@ -89,4 +89,4 @@ def _name_prefill(seconds: str, record: Document, last: Document) -> tuple[str, 
         return "cache_miss", f"{seconds} computing the prompt: {counted}; {why}"
     if "engine" not in last and not prompt:
         return "engine", f"{seconds} at {last.get('replica', 'no replica')}, which states nothing of it"
-    return "long_prompt", f"{seconds} computing the prompt: {counted}"
+    return "prefill", f"{seconds} computing the prompt: {counted}"

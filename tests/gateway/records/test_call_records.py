@@ -167,6 +167,15 @@ async def test_a_replica_that_was_ejected(client: aiohttp.ClientSession, door: D
     assert "a (unreachable)" in slow["cause"]["why"]
 
 
+async def test_a_prompt_that_is_computed(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    """The cause is named after the phase: whether the prompt is long or its steps are slow is not seen here."""
+    await publish(client, door, await start("a", OneAtATime()))
+    await call(client, door, "slow")
+    name, why = await find_cause(client, door, "slow")
+    assert name == "prefill"
+    assert why.endswith(f"computing the prompt: 0 of {PROMPT} prompt tokens were cached")
+
+
 async def test_expected_seconds_are_beside_the_measured(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
@@ -257,7 +266,7 @@ async def test_records_are_bounded_and_shared_out_by_tenant(
 ) -> None:
     """A flood takes no other tenant's records, and no record is longer than its share of memory."""
     monkeypatch.setattr("paternoster_gateway.app.CallRecords", lambda: CallRecords(capacity=4))
-    async with serving(create_app(str(table))) as url:
+    async with serving_table(table) as url:
         door = Door(url, table)
         await publish(client, door, await start("a", OneAtATime()), **KEYS)
         for request_id, key in (("r0", "rider"), ("r1", "rider"), *((f"f{i}", "flood") for i in range(9))):
