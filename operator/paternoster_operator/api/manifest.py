@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import cel
 import yaml
+from cel import cel  # Envoy's messages (xds-protos) install an empty cel/__init__.py, too; either one may stay.
 from pydantic import BaseModel, ValidationError
 
 from paternoster_operator.api.pod.fields import faults_of

@@ -1,6 +1,8 @@
 """Bad manifests: one line a fault, with field, value and what is allowed. A real API server refuses the same ones."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,18 @@ def test_a_fault_is_one_clear_line(document: Document, spec: dict[str, Any], exp
         parse_resource(document(**spec))
     (line,) = refused.value.errors
     assert line.startswith(expected)
+
+
+def test_rules_are_checked_beside_the_cel_package_of_envoys_messages() -> None:
+    """xds-protos has an empty ``cel/__init__.py``, which stays where that package is installed last."""
+    program = """if True:
+        import importlib.util, sys, types
+        package = types.ModuleType("cel")
+        package.__path__ = list(importlib.util.find_spec("cel").submodule_search_locations)
+        sys.modules["cel"] = package
+        from paternoster_operator.api.manifest import parse_resource
+    """
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_every_rule_is_broken_by_some_manifest() -> None:

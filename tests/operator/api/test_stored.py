@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-import cel
 import pytest
+from cel import cel
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.crd import object_schema
