@@ -5,12 +5,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.gateway.fakes import Door, serving
+from tests.gateway.fakes import Door, serving_table
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_e2e.fakes.engine import Behave, FakeEngine
-from paternoster_gateway.app import create_app
 
 
 @pytest.fixture
@@ -47,14 +46,14 @@ def roots(tmp_path: Path) -> Path:
 @pytest.fixture
 async def door(table: Path) -> AsyncIterator[Door]:
     """A gateway without keys of its own."""
-    async with serving(create_app(str(table)), HttpLimits(max_body_bytes=2**20)) as url:
+    async with serving_table(table, HttpLimits(max_body_bytes=2**20)) as url:
         yield Door(url, table)
 
 
 @pytest.fixture
 async def keyed_door(table: Path, roots: Path) -> AsyncIterator[Door]:
     """A gateway whose keys are made from ``roots``."""
-    async with serving(create_app(str(table), engine_key=roots)) as url:
+    async with serving_table(table, engine_key=roots) as url:
         yield Door(url, table)
 
 

@@ -13,10 +13,12 @@ import aiohttp
 from aiohttp import web
 from fastapi import FastAPI
 
+from paternoster_contract.http import paths
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_e2e.fakes.engine import FakeEngine
 from paternoster_gateway.admission.admission import ClientAdmission
+from paternoster_gateway.app import create_app
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.decisions import Queue, ReturnResult, RoutedRequest, Send
 from paternoster_http.server import LimitedServer
@@ -56,6 +58,16 @@ async def serving(app: FastAPI, limits: HttpLimits | None = None) -> AsyncIterat
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         server.should_exit = True
         await running
+
+
+@asynccontextmanager
+async def serving_table(table: Path, limits: HttpLimits | None = None, **options: Any) -> AsyncIterator[str]:
+    """The URL of a gateway that has read ``table``."""
+    async with serving(create_app(str(table), **options), limits) as url, aiohttp.ClientSession() as session:
+        async with asyncio.timeout(20):
+            while (await session.get(url + paths.READY)).status != 200:
+                await asyncio.sleep(0.01)
+        yield url
 
 
 def replace(file: Path, *lines: str) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp import web
 from tests.engine.server.scripted_server import Server, scripted_server
-from tests.gateway.fakes import Door, serving, until
+from tests.gateway.fakes import Door, serving_table, until
 from tests.gateway.proxy.streams.test_continued_streams import BODY, WHOLE, End, engine_that, list_models
 from tests.journeys.walk import Call, Length, Walk, recorded_walk
 from tests.operator.conftest import manifest_document
@@ -30,7 +30,6 @@ from paternoster_engine.server.generation.streaming import _until_gone
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.openai import routes
 from paternoster_engine.server.openai.answers import ChatResponse
-from paternoster_gateway.app import create_app
 from paternoster_gateway.call.session import CallSession
 from paternoster_gateway.proxy.replica_client import ReplicaClient
 from paternoster_operator.autoscaling.decision import Decision
@@ -140,10 +139,11 @@ async def run_break(walk: Walk) -> None:
         walk.calls.clear()
 
     with tempfile.NamedTemporaryFile() as table:
+        Path(table.name).write_text("{}")
         async with (
             FakeEngine("a", behave).listening() as first,
             FakeEngine("b", behave).listening() as second,
-            serving(create_app(table.name)) as url,
+            serving_table(Path(table.name)) as url,
             aiohttp.ClientSession() as client,
         ):
             door = Door(url, Path(table.name))

@@ -11,13 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, answer, serving, stats, until
+from tests.gateway.fakes import Door, answer, serving_table, stats, until
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.http.routes import NUMBERS, PROBES
 from paternoster_e2e.fakes.engine import Behave, FakeEngine
-from paternoster_gateway.app import create_app
 from paternoster_gateway.process.access_log import LONGEST
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
@@ -33,7 +32,7 @@ def lines() -> list[str]:
 
 @pytest.fixture
 async def logged(table: Path, lines: list[str]) -> AsyncIterator[Door]:
-    async with serving(create_app(str(table), access_log=lines.append)) as url:
+    async with serving_table(table, access_log=lines.append) as url:
         yield Door(url, table)
 
 

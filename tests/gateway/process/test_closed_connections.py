@@ -8,10 +8,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, serving, until
+from tests.gateway.fakes import Door, serving_table, until
 
 from paternoster_e2e.fakes.engine import Behave, FakeEngine
-from paternoster_gateway.app import create_app
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.answer import Answer
 from paternoster_gateway.proxy.forwarded_answer import COMMENT
@@ -110,7 +109,7 @@ async def test_a_refused_request_leaves_no_cycle(
 
 @pytest.mark.parametrize("leaves", [True, False])
 async def test_a_held_stream_with_comments_leaves_no_cycle(table: Path, leaves: bool) -> None:
-    async with serving(create_app(str(table), comment_seconds=0.02)) as url:
+    async with serving_table(table, comment_seconds=0.02) as url:
         door = Door(url, table)
         door.publish(hold_timeout_seconds=1)
         await read_table(door)

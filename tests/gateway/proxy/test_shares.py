@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, answer, route, serving, stats, until
+from tests.gateway.fakes import Door, answer, route, serving_table, stats, until
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest_key
@@ -17,7 +17,6 @@ from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_e2e.fakes.engine import FakeEngine
 from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.admission.known_parties import MOST_REMEMBERED, KnownParties
-from paternoster_gateway.app import create_app
 
 Start = Callable[..., Awaitable[FakeEngine]]
 KIB = 1024
@@ -30,7 +29,7 @@ KEYS: dict[str, Any] = {"key_digests": list(WHOSE), "identities": WHOSE}
 
 @pytest.fixture
 async def small(table: Path) -> AsyncIterator[Door]:
-    async with serving(create_app(str(table)), LIMITS) as url:
+    async with serving_table(table, LIMITS) as url:
         yield Door(url, table)
 
 

@@ -1,5 +1,6 @@
 """An unforeseen error of the gateway is answered like all others, and logged with its traceback."""
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from paternoster_contract.http import paths
 from paternoster_gateway import app as gateway
 from paternoster_gateway.app import create_app
 
@@ -21,8 +23,14 @@ async def test_an_unforeseen_error_is_answered_in_openais_form(
         raise ZeroDivisionError("a secret")
 
     monkeypatch.setattr(gateway, "admit_request", broken)
-    transport = httpx.ASGITransport(create_app(str(table), origins=[PAGE]), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+    app = create_app(str(table), origins=[PAGE])
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://gateway") as client,
+    ):
+        while (await client.get(paths.READY)).status_code != 200:
+            await asyncio.sleep(0.01)
         with caplog.at_level(logging.ERROR):
             response = await client.post(path, json={"model": "m"}, headers={"origin": PAGE})
     assert (response.status_code, response.json()["error"]["type"]) == (500, kind)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from aiohttp import web
 from fastapi import FastAPI
-from tests.gateway.fakes import Door, serving
+from tests.gateway.fakes import Door, serving_table
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.key_files import KeyFiles
@@ -19,7 +19,6 @@ from paternoster_contract.access.keys import READER_TO_GATEWAY, derive_key, dige
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS, REQUEST_ID
 from paternoster_contract.request_phases import PHASES, RequestPhases, WaitReason
 from paternoster_e2e.fakes.engine import Behave, FakeEngine
-from paternoster_gateway.app import create_app
 from paternoster_gateway.records.call_record import CallRecords
 from paternoster_gateway.records.routes import add_record_routes
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, serving
+from tests.gateway.fakes import Door, serving_table
 from tests.simulator.drivers.recorded_balancer import RecordedBalancer, replay
 
 from paternoster_contract.http.headers import NOT_SERVING
@@ -87,7 +87,7 @@ async def recorded_gateway(
             )).listening())
             for number in range(REPLICAS)
         ]  # fmt: skip
-        door.url = await stack.enter_async_context(serving(gateway_app.create_app(str(door.table))))
+        door.url = await stack.enter_async_context(serving_table(door.table))
         client = await stack.enter_async_context(aiohttp.ClientSession())
         yield Gateway(door, balancer, sorted(engines, key=lambda each: each.url), client, behaviours)
 

@@ -13,12 +13,11 @@ import anthropic
 import openai
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, answer, route, serving, stats, until
+from tests.gateway.fakes import Door, answer, route, serving_table, stats, until
 
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_e2e.fakes.engine import Behave, FakeEngine
-from paternoster_gateway.app import create_app
 from paternoster_gateway.commands import gateway
 from paternoster_gateway.proxy.forwarded_answer import COMMENT
 
@@ -43,7 +42,7 @@ MESSAGE = {
 @asynccontextmanager
 async def commenting(table: Path, seconds: float = OFTEN, **how: Any) -> AsyncIterator[Door]:
     limits = how.pop("limits", HttpLimits())
-    async with serving(create_app(str(table), comment_seconds=seconds, **how), limits) as url:
+    async with serving_table(table, limits, comment_seconds=seconds, **how) as url:
         yield Door(url, table)
 
 

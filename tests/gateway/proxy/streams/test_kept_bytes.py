@@ -9,14 +9,13 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Door, answer, route, serving, stats, until
+from tests.gateway.fakes import Door, answer, route, serving_table, stats, until
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE
 from paternoster_e2e.fakes.engine import Behave, FakeEngine
-from paternoster_gateway.app import create_app
 from paternoster_gateway.call.journaled_stream import FREE_BYTES, MAX_FRAME_BYTES, FrameTooLong, JournaledStream
 from paternoster_gateway.proxy import answer_progress, attempts
 from paternoster_http import server
@@ -95,7 +94,7 @@ async def small(table: Path, ports: list[OpenRequests]) -> AsyncIterator[Door]:
     """A gateway with 1 MiB for what it keeps."""
     assert ports == []
     limits = HttpLimits(max_connections=128, max_body_bytes=64 * KIB, max_held_body_bytes=1024 * KIB)
-    async with serving(create_app(str(table)), limits) as url:
+    async with serving_table(table, limits) as url:
         yield Door(url, table)
 
 
