@@ -10,7 +10,7 @@ from typing import Any
 from paternoster_contract.text_chains.stream import MAX_FRAME_PIECES, Changes, encode_frame, encode_snapshot
 from paternoster_vllm.engine_core import Unsupported
 from paternoster_vllm.text_chains import PIECES
-from paternoster_vllm.text_chains.text_index import TextIndex
+from paternoster_vllm.text_chains.text_index import TextIndex, UntiedPrompt
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ class BlockWatch:
         self._index = TextIndex(scheduler.block_size)
         self.log = ChangeLog(self._index)
         self._requests = scheduler.requests
-        self._pending: dict[str, list[tuple[int, int]]] = {}
-        """Pieces of requests whose prompts are not computed to their end."""
+        self._pending: dict[str, UntiedPrompt] = {}
+        """Prompts that are not computed to their end, by request."""
         self.fault = ""
         """Fault for which nothing is recorded any more; empty while there is none."""
         self._follow_blocks()
@@ -137,17 +137,17 @@ class BlockWatch:
         for each in output.scheduled_new_reqs:
             params = getattr(self._requests.get(each.req_id), "sampling_params", None)
             if pieces := unpack_pieces((getattr(params, "extra_args", None) or {}).get(PIECES)):
-                self._pending[each.req_id] = pieces
+                self._pending[each.req_id] = UntiedPrompt(pieces)
         for request_id in self._pending.keys() & output.num_scheduled_tokens.keys():
             self._attach_pieces(request_id, self._pending[request_id])
         for request_id in output.finished_req_ids:
             self._pending.pop(request_id, None)
 
-    def _attach_pieces(self, request_id: str, pieces: list[tuple[int, int]]) -> None:
+    def _attach_pieces(self, request_id: str, prompt: UntiedPrompt) -> None:
         request = self._requests.get(request_id)
         if request is None or (
-            self._index.attach_pieces(request.block_hashes, pieces, self._is_cached)
-            or request.num_computed_tokens >= pieces[-1][0]
+            self._index.attach_pieces(request.block_hashes, prompt, self._is_cached)
+            or request.num_computed_tokens >= prompt.pieces[-1][0]
         ):
             del self._pending[request_id]
 

@@ -26,6 +26,19 @@ class CachedRow:
         self.digests: list[int] = []
 
 
+class UntiedPrompt:
+    """Pieces of a prompt, and how far they are tied."""
+
+    __slots__ = ("num_tied", "pieces", "row")
+
+    def __init__(self, pieces: Sequence[tuple[int, int]]) -> None:
+        """``pieces``: tokens and digest of each, in their order."""
+        self.pieces = pieces
+        self.num_tied = 0
+        self.row: CachedRow | None = None
+        """The last row that was passed."""
+
+
 class TextIndex:
     """Holds at most one row for each cached block, and a bounded number of pieces."""
 
@@ -45,31 +58,33 @@ class TextIndex:
         """Tokens by digest."""
         return {digest: row.num_tokens for digest, row in self._homes.items()}
 
-    def attach_pieces(
-        self, keys: Sequence[bytes], pieces: Sequence[tuple[int, int]], is_cached: Callable[[bytes], bool]
-    ) -> bool:
-        """Tie ``pieces``, tokens and digest of each in their order, to the blocks ``keys`` of a prompt.
+    def attach_pieces(self, keys: Sequence[bytes], prompt: UntiedPrompt, is_cached: Callable[[bytes], bool]) -> bool:
+        """Tie the pieces of ``prompt`` to its blocks ``keys``, from the first block that was not cached the last time.
 
         A piece that ends inside a block belongs to the block before. Returns whether all are tied: false where their
         blocks are not all cached yet.
         """
-        parent: CachedRow | None = None
-        place = 0
-        for number, key in enumerate(keys, 1):
+        row, pieces = prompt.row, prompt.pieces
+        if row is not None and self._rows.get(row.key) is not row:  # it left the cache meanwhile
+            row, prompt.num_tied = None, 0
+        place = prompt.num_tied
+        for number in range(row.num_tokens // self.block_size if row is not None else 0, len(keys)):
             if place == len(pieces):
                 break
-            row = self._rows.get(key)
-            if row is None:
+            key, parent = keys[number], row
+            found = self._rows.get(key)
+            if found is None:
                 if not is_cached(key):
                     break
-                row = self._rows[key] = CachedRow(key, number * self.block_size, parent)
+                found = self._rows[key] = CachedRow(key, (number + 1) * self.block_size, parent)
                 if parent is not None:
-                    parent.children.append(row)
-            parent = row
-            while place < len(pieces) and pieces[place][0] < (number + 1) * self.block_size:
+                    parent.children.append(found)
+            row = found
+            while place < len(pieces) and pieces[place][0] < row.num_tokens + self.block_size:
                 if pieces[place][0] >= row.num_tokens:
                     self._tie_piece(pieces[place][1], row)
                 place += 1
+        prompt.row, prompt.num_tied = row, place
         return place == len(pieces)
 
     def remove_key(self, key: bytes) -> None:

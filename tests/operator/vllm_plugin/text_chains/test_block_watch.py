@@ -1,5 +1,6 @@
 """Pieces are published exactly while the blocks of their text are cached, and readers agree however they read."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,6 +72,43 @@ def test_a_prompt_of_several_steps_is_tied_as_far_as_it_is_computed() -> None:
     core.scheduler.finish_request("a")
     core.scheduler.schedule()
     assert reader.read() == {40: 4, 70: 4, 90: 8}
+
+
+class CountedKeys(list[bytes]):
+    """Counts how many of its items are read one by one."""
+
+    num_read = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.num_read += isinstance(place, int)
+        return super().__getitem__(place)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self[place] for place in range(len(self)))
+
+
+def test_a_step_of_a_long_prompt_passes_the_blocks_of_the_steps_before_no_more() -> None:
+    core = StubCore(StubScheduler(budget=BLOCK_SIZE))
+    reader = Reader(core)
+    reader.read()
+    core.scheduler.add_request("a", list(range(100 * BLOCK_SIZE)), [(100 * BLOCK_SIZE, 1)])
+    keys = core.scheduler.requests["a"].block_hashes = CountedKeys(core.scheduler.requests["a"].block_hashes)
+    for _ in range(100):
+        core.scheduler.schedule()
+    assert reader.read() == {1: 100 * BLOCK_SIZE}
+    assert keys.num_read < 3 * 100
+
+
+def test_a_prompt_whose_first_blocks_were_evicted_between_its_steps_is_tied_anew() -> None:
+    core = StubCore(StubScheduler(budget=9))
+    reader = Reader(core)
+    reader.read()
+    core.scheduler.add_request("a", TOKENS, PIECES)
+    core.scheduler.schedule()
+    core.scheduler.pool.evict(hash_blocks(TOKENS[:4]))
+    assert reader.read() == {}
+    core.scheduler.schedule()
+    assert reader.read() == RESIDENT
 
 
 def test_what_is_behind_an_evicted_block_is_gone_until_a_prompt_passes_it_again() -> None:
