@@ -5,6 +5,7 @@ import secrets
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from paternoster_contract.text_chains.stream import MAX_FRAME_PIECES, Changes, encode_frame, encode_snapshot
@@ -34,29 +35,46 @@ def unpack_pieces(data: Any) -> list[tuple[int, int]]:
     return list(_PIECE.iter_unpack(data)) if isinstance(data, bytes) and not len(data) % _PIECE.size else []
 
 
+class Replay:
+    """The last changes as frames of the stream, each with the number after the last one's."""
+
+    def __init__(self, sequence: int = 0) -> None:
+        self.sequence = sequence
+        """Number of the last frame, or of what there was before the first."""
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+
+    def add_changes(self, changes: Changes) -> None:
+        frame = encode_frame(changes)
+        self.sequence = changes.sequence
+        self._frames.append(frame)
+        self._bytes += len(frame)
+        while self._bytes > MAX_REPLAY_BYTES:
+            self._bytes -= len(self._frames.popleft())
+
+    def has_after(self, number: int) -> bool:
+        """Whether every frame behind ``number`` is kept."""
+        return self.sequence - len(self._frames) <= number <= self.sequence
+
+    def list_after(self, number: int) -> bytes:
+        return b"".join(islice(self._frames, number - self.sequence + len(self._frames), None))
+
+
 class ChangeLog:
-    """Numbers the changes of an index, and keeps the last ones as frames of the stream."""
+    """Numbers the changes of an index for API servers."""
 
     def __init__(self, index: TextIndex) -> None:
         self.instance = secrets.token_hex(16)
         self._index = index
-        self._sequence = 0
-        self._replay: deque[bytes] = deque()
-        self._replay_bytes = 0
+        self._replay = Replay()
 
     def read(self, instance: str, after: int) -> dict[str, Any]:
         """The frames that follow number ``after`` of ``instance``; where these are not known, those of a snapshot."""
         self._number_changes()
-        oldest = self._sequence - len(self._replay)
-        resumes = instance == self.instance and oldest <= after <= self._sequence
-        if resumes:
-            frames = [self._replay[number] for number in range(after - oldest, len(self._replay))]
-        else:
-            frames = list(encode_snapshot(self._index.pieces, self._sequence))
-        return {
-            "instance": self.instance, "sequence": self._sequence, "resumes": resumes, "frames": b"".join(frames),
-            "block_size": self._index.block_size,
-        }  # fmt: skip
+        replay = self._replay
+        resumes = instance == self.instance and replay.has_after(after)
+        frames = replay.list_after(after) if resumes else b"".join(encode_snapshot(self._index.pieces, replay.sequence))
+        return {"instance": self.instance, "resumes": resumes, "frames": frames, "block_size": self._index.block_size}
 
     def _number_changes(self) -> None:
         cleared, changed = self._index.take_changes()
@@ -67,12 +85,8 @@ class ChangeLog:
             part = items[start : start + MAX_FRAME_PIECES]
             stored = {digest: tokens for digest, tokens in part if tokens}
             removed = [digest for digest, tokens in part if not tokens]
-            self._sequence += 1
-            frame = encode_frame(Changes(self._sequence, stored, removed, cleared and start == 0))
-            self._replay.append(frame)
-            self._replay_bytes += len(frame)
-        while self._replay_bytes > MAX_REPLAY_BYTES:
-            self._replay_bytes -= len(self._replay.popleft())
+            changes = Changes(self._replay.sequence + 1, stored, removed, cleared and start == 0)
+            self._replay.add_changes(changes)
 
 
 class BlockWatch:

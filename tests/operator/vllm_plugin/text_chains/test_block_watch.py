@@ -36,6 +36,7 @@ class Reader:
             if isinstance(frame, Snapshot):
                 self.snapshots += frame.last
                 assert not found["resumes"]
+                self.after = frame.sequence
             else:
                 assert isinstance(frame, Changes)
                 self.after += 1
@@ -45,7 +46,7 @@ class Reader:
                 for digest in frame.removed:
                     self.index.pop(digest, None)
             self.index |= frame.stored
-        self.instance, self.after = found["instance"], found["sequence"]
+        self.instance = found["instance"]
         return self.index
 
 

@@ -16,7 +16,7 @@ from paternoster_contract.text_chains.stream import MAX_SUBSCRIBERS, MEDIA_TYPE,
 from paternoster_gateway.routing.prefix_routing import NO_PREFIX, Prefix
 from paternoster_vllm import engine_outputs
 from paternoster_vllm.continuation import GATEWAY_ENV
-from paternoster_vllm.text_chains import PIECES, follow_texts, layer, publisher
+from paternoster_vllm.text_chains import PIECES, block_watch, follow_texts, layer, publisher
 from paternoster_vllm.text_chains.block_watch import read_text_chains
 
 URL = "http://10.0.0.1:8000"
@@ -46,6 +46,8 @@ class StubVllm:
         self.has_text = has_text
         self.silent, self.wakes = asyncio.Event(), asyncio.Event()
         self.fault: Exception | None = None
+        self.calls: list[tuple[Any, ...]] = []
+        """Arguments of each call of the core."""
         self.requests: list[Any] = []
         processor = SimpleNamespace(tokenizer=ByteTokenizer(), add_request=self._add_request)
         client = SimpleNamespace(
@@ -60,6 +62,7 @@ class StubVllm:
 
     async def _call_core(self, method: str, *args: Any) -> Any:
         assert method == "paternoster_text_chains"
+        self.calls.append(args)
         if self.silent.is_set():
             await self.wakes.wait()
         if self.fault is not None:
@@ -115,10 +118,13 @@ class Stream:
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
         self.is_ended = asyncio.Event()
+        self.takes_bytes = asyncio.Event()
+        self.takes_bytes.set()
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()
         self._reader = FrameReader()
 
     async def send(self, message: Any) -> None:
+        await self.takes_bytes.wait()
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], dict(message["headers"])
         elif self.status != 200:
@@ -206,6 +212,48 @@ async def test_a_connection_that_was_lost_resumes_behind_the_last_change() -> No
         assert (stream.headers[b"content-type"], stream.status) == (MEDIA_TYPE.encode(), 200)
 
 
+async def test_the_core_is_asked_for_changes_alone_however_many_gateways_read() -> None:
+    vllm, gateways = StubVllm(), [Gateway() for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        for gateway in gateways:
+            stream = await stack.enter_async_context(connect(vllm, gateway.query))
+            await gateway.read_until(stream, lambda gateway=gateway: gateway.reader.is_whole)
+            await vllm.send_chat({**QUESTION, "user": gateway.url})
+            await gateway.read_until(stream, lambda gateway=gateway: gateway.num_pieces > 0)
+    (first, *later), instance = vllm.calls, gateways[0].reader.start_connection()["instance"]
+    assert first == ("", 0)
+    assert {call[0] for call in later} == {instance}
+
+
+async def test_where_changes_are_not_kept_a_gateway_reads_all_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the core for the API server, nor by the API server for a gateway that is too slow."""
+    vllm, gateway = StubVllm(), Gateway()
+    monkeypatch.setattr(block_watch, "MAX_REPLAY_BYTES", 0)
+    async with asyncio.timeout(10), connect(vllm, gateway.query) as stream:
+        await gateway.read_until(stream, lambda: gateway.reader.is_whole)
+        await vllm.send_chat()
+        await stream.is_ended.wait()
+    assert await gateway.find(QUESTION) == NO_PREFIX
+    async with connect(vllm, gateway.query) as stream:
+        await gateway.read_until(stream, lambda: gateway.reader.is_whole and gateway.num_pieces > 0)
+
+
+async def test_a_gateway_that_is_too_slow_reads_all_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection takes no byte while more changes come than are kept."""
+    vllm, gateway = StubVllm(), Gateway()
+    monkeypatch.setattr(block_watch, "MAX_REPLAY_BYTES", 200)
+    async with asyncio.timeout(10), connect(vllm, gateway.query) as stream:
+        await gateway.read_until(stream, lambda: gateway.reader.is_whole)
+        stream.takes_bytes.clear()
+        for number in range(8):
+            before = len(vllm.calls)
+            await vllm.send_chat({"model": MODEL, "messages": [{"role": "user", "content": f"{number}{TEXT}"}]})
+            while len(vllm.calls) < before + 2:
+                await asyncio.sleep(0.01)
+        stream.takes_bytes.set()
+        await stream.is_ended.wait()
+
+
 async def test_other_texts_and_salts_are_not_found() -> None:
     vllm, gateway = StubVllm(), Gateway()
     async with connect(vllm, gateway.query) as stream:
@@ -272,6 +320,7 @@ async def test_a_step_without_an_end_leaves_heartbeats_and_a_dead_core_or_server
         vllm.server.should_exit = True
         await stream.is_ended.wait()
     vllm.silent.clear()
+    vllm.wakes.set()
     vllm.server.should_exit = False
     async with asyncio.timeout(10), connect(vllm) as stream:
         await stream.frames.get()
