@@ -5,11 +5,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-CITIES = ["Paris", "London", "Rome"]
+import anthropic
+import httpx2
+import jsonschema_rs
+import openai
+from openai.lib.streaming.chat import ChatCompletionStreamState
+
+CHATS, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 SCHEMA: dict[str, Any] = {
     "type": "object", "additionalProperties": False, "required": ["city", "days", "note"],
     "properties": {
-        "city": {"type": "string", "enum": CITIES},
+        "city": {"type": "string", "enum": ["Paris", "London", "Rome"]},
         "days": {"type": "integer", "minimum": 1, "maximum": 30},
         "note": {"type": "string", "minLength": 20, "maxLength": 60},
     },
@@ -29,7 +35,35 @@ class AgentsCall:
 
     path: str
     body: dict[str, Any]
-    check: Callable[[list[dict[str, Any]]], None]
+    check_events: Callable[[list[dict[str, Any]]], None]
+
+    def check(self, stream: bytes) -> None:
+        """That ``stream`` is a whole and valid answer, for the official client of its API, too."""
+        self.check_events(read_events(stream))
+        read_by_client(self.path, stream)
+
+
+def read_by_client(path: str, stream: bytes) -> None:
+    """Gather ``stream`` as the official client of an API does, to the end; raises what the client raises."""
+    answer = httpx2.Response(200, headers={"Content-Type": "text/event-stream"}, content=stream)
+    with httpx2.Client(transport=httpx2.MockTransport(lambda _: answer)) as http:
+        if path == MESSAGES:
+            theirs = anthropic.Anthropic(api_key="x", http_client=http, max_retries=0)
+            with theirs.messages.stream(model="model", max_tokens=1, messages=[]) as message:
+                assert message.get_final_message().stop_reason
+            return
+        client = openai.OpenAI(api_key="x", base_url="http://engine/v1", http_client=http, max_retries=0)
+        if path == CHATS:
+            chat = ChatCompletionStreamState()
+            for chunk in client.chat.completions.create(model="model", messages=[], stream=True):
+                chat.handle_chunk(chunk)
+            assert all(choice.finish_reason for choice in chat.current_completion_snapshot.choices)
+        elif path == RESPONSES:
+            with client.responses.stream(model="model", input="") as response:
+                assert response.get_final_response().status == "completed"
+        else:
+            chunks = list(client.completions.create(model="model", prompt="", stream=True))
+            assert any(choice.finish_reason for chunk in chunks for choice in chunk.choices)
 
 
 def read_events(stream: bytes) -> list[dict[str, Any]]:
@@ -40,12 +74,8 @@ def read_events(stream: bytes) -> list[dict[str, Any]]:
 
 def check_arguments(text: str) -> None:
     """That ``text`` is valid by :data:`SCHEMA`."""
-    found = json.loads(text)
-    assert set(found) == set(SCHEMA["properties"])
-    assert found["city"] in CITIES
-    assert type(found["days"]) is int
-    assert 1 <= found["days"] <= 30
-    assert 20 <= len(found["note"]) <= 60
+    faults = list(jsonschema_rs.Draft202012Validator(SCHEMA).iter_errors(json.loads(text)))
+    assert not faults, f"{faults} in {text!r}"
 
 
 def read_choices(events: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
@@ -153,7 +183,7 @@ def check_message(events: list[dict[str, Any]]) -> None:
 
 def _chat(check: Callable[[list[dict[str, Any]]], None], **fields: Any) -> AgentsCall:
     body = {"messages": QUESTION, "stream": True, "temperature": 0, "max_tokens": 200, **fields}
-    return AgentsCall("/v1/chat/completions", body, check)
+    return AgentsCall(CHATS, body, check)
 
 
 TOOLS = [{"type": "function", "function": FUNCTION}]
@@ -172,7 +202,7 @@ CALLS = {
         check_text(2, 40), n=2, temperature=0.9, seed=1, max_tokens=40, ignore_eos=True, **COUNTED
     ),
     "completion": AgentsCall(
-        "/v1/completions",
+        COMPLETIONS,
         {
             "prompt": "Paris is", "stream": True, "temperature": 0.9, "max_tokens": 40, "ignore_eos": True, "n": 2,
             "logprobs": 2, **COUNTED,
@@ -180,7 +210,7 @@ CALLS = {
         check_text(2, 40, 2),
     ),
     "response": AgentsCall(
-        "/v1/responses",
+        RESPONSES,
         {
             "input": QUESTION[0]["content"], "stream": True, "temperature": 0, "max_output_tokens": 200,
             "text": {"format": {"type": "json_schema", "name": "trip", "schema": SCHEMA}},
@@ -188,7 +218,7 @@ CALLS = {
         check_response,
     ),
     "response with a tool": AgentsCall(
-        "/v1/responses",
+        RESPONSES,
         {
             "input": QUESTION[0]["content"], "stream": True, "temperature": 0, "max_output_tokens": 200,
             "tools": [{"type": "function", **FUNCTION}], "tool_choice": "required",
@@ -196,11 +226,11 @@ CALLS = {
         check_response_called,
     ),
     "message": AgentsCall(
-        "/v1/messages",
+        MESSAGES,
         {"messages": QUESTION, "stream": True, "temperature": 0, "max_tokens": 40}, check_message,
     ),
     "message with a tool": AgentsCall(
-        "/v1/messages",
+        MESSAGES,
         {
             "messages": QUESTION, "stream": True, "temperature": 0, "max_tokens": 200,
             "tools": [{"name": FUNCTION["name"], "description": "Book a trip.", "input_schema": SCHEMA}],

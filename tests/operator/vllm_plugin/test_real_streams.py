@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.operator.vllm_plugin.agents_calls import CALLS, FLAGS, AgentsCall, read_events
+from tests.operator.vllm_plugin.agents_calls import CALLS, CHATS, FLAGS, AgentsCall
 
 from harness.servers import free_port
 from paternoster_contract.settings.engine_args import EngineArgs
@@ -78,7 +78,7 @@ async def test_a_stream_that_is_cut_goes_on_to_a_valid_answer(vllm: RunningServe
     numerics = answer.headers[JOURNAL]
     first = [frame + END for frame in answer.content.split(END) if frame]
     whole = JournaledStream(numerics, open_request_alone()).feed(answer.content)
-    call.check(read_events(whole))
+    call.check(whole)
     last_token = max(number for number, frame in enumerate(first) if not frame.startswith(b": journal []\n")) + 1
     step = max(1, last_token // (CUTS + 1))
     equal = 0
@@ -91,7 +91,7 @@ async def test_a_stream_that_is_cut_goes_on_to_a_valid_answer(vllm: RunningServe
         stream.switch_replica()
         got += stream.feed(rest.content)
         assert not stream.handed_over
-        call.check(read_events(got))
+        call.check(got)
         equal += got == whole
         if cut == last_token:
             assert got == whole, "no token was computed"
@@ -109,7 +109,7 @@ async def test_a_stream_that_is_cut_goes_on_to_a_valid_answer(vllm: RunningServe
     ],
 )
 async def test_what_is_not_continued_is_named(vllm: RunningServer, fields: dict[str, Any], name: str) -> None:
-    call = AgentsCall("/v1/chat/completions", CALLS["schema"].body | {"max_tokens": 8} | fields, lambda _: None)
+    call = AgentsCall(CHATS, CALLS["schema"].body | {"max_tokens": 8} | fields, lambda _: None)
     client = Client(vllm.url, call, 99)
     answer = await client.send()
     stream = JournaledStream(answer.headers[JOURNAL], open_request_alone())
