@@ -74,9 +74,9 @@ class RecordStore:
         return self._stored is not None
 
     async def read(self, keys_by_uid: Callable[[], Mapping[str, Key]]) -> None:
-        """Read the record; one that is not there, or is invalid, begins with what was published without one.
+        """Read the record. Where none is there, or an invalid one, the last one that was read or written stays.
 
-        Raises :class:`ClusterError`.
+        Before there was any, it begins with what was published without one. Raises :class:`ClusterError`.
         """
         if self._object is None:
             return
@@ -93,7 +93,9 @@ class RecordStore:
             return
         data, self._version = ({}, None) if found is None else found
         record = self._stored = None if found is None else self._parse(data)
-        if record is None:
+        if record is None and self.record.fleets:
+            record = self.record  # an API server that fails may answer 404, too
+        elif record is None:
             published, keys = await stored.read_published_routes(), keys_by_uid()
             record = NameRecord(
                 {keys[r.fleet]: Entry(names=(name, *r.aliases)) for name, r in published.items() if r.fleet in keys}

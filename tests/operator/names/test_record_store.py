@@ -52,6 +52,22 @@ async def test_of_two_writers_the_second_reads_again() -> None:
     assert config_map.record == record("a", "b")
 
 
+@pytest.mark.parametrize("left", [None, {"names.json": "?"}])
+async def test_a_record_that_was_read_stays_where_its_object_is_gone_or_invalid(left: dict[str, str] | None) -> None:
+    """An API server that answers 404 while it fails takes no name, and so no route, from a fleet."""
+    config_map = ConfigMap()
+    leader, standby = RecordStore(config_map), RecordStore(config_map)
+    await leader.read(dict)
+    await leader.write(lambda: record("a"))
+    await standby.read(dict)
+    config_map.data, config_map.version = left, config_map.version + 1
+    for store in (leader, standby):
+        await store.read(dict)
+        assert store.record == record("a")
+    await leader.write(lambda: record("a"))
+    assert config_map.record == record("a"), "it is written again"
+
+
 async def test_faults_are_counted() -> None:
     config_map, faults = ConfigMap(), list[str]()
     store = RecordStore(config_map, faults.append)
