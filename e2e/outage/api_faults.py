@@ -174,7 +174,8 @@ class OperatorPair:
         for namespace in namespaces:
             self._replicas[namespace] = sum(REPLICAS) - self._replicas[namespace]
             for name in FLEETS:
-                self._node.api.patch(f"{_path(namespace)}/{name}", {"spec": {"replicas": self._replicas[namespace]}})
+                path, spec = f"{_path(namespace)}/{name}", {"replicas": self._replicas[namespace]}
+                until(lambda path=path, spec=spec: self._node.api.patch(path, {"spec": spec}), path)  # type: ignore[misc]
         try:
             scaled = f"fleets of {namespaces} scaled"
             until(lambda: all(self._is_scaled(each) for each in namespaces), scaled, PATIENCE_SECONDS, 0.1)
@@ -202,7 +203,10 @@ class OperatorPair:
         return {address: self._engines.engine(address).live_cap for address in addresses}
 
     def _read_state(self) -> Document:
-        """What streams need: routes of both operators, and caps."""
+        """Routes of both operators, and caps: what streams need."""
+        return until(self._try_to_read_state, "the API server answers, past the proxy", PATIENCE_SECONDS)
+
+    def _try_to_read_state(self) -> Document:
         routes = {f"routes of {each.port}": json.loads(_read(each, "/routes")[1]) for each in self._operators}
         return {**routes, **{f"caps of {namespace}": self._read_caps(namespace) for namespace in self._replicas}}
 
