@@ -151,10 +151,11 @@ async def run(
                 write_json(json_file, {**asdict(result), "alarms": [*result.alarms, *seen]})
 
             async with running(*watching), running(*map(sending.send_requests, range(clients))) as loads:
-                with tqdm(total=round(60 * minutes), unit="s", desc="overload") as bar:
+                seconds = round(60 * minutes)
+                with tqdm(total=seconds, unit="s", desc="overload") as bar:
                     while any(not load.done() for load in loads):
                         await asyncio.wait(loads, timeout=10)
-                        bar.n = min(bar.total, round(time.monotonic() - began))
+                        bar.n = min(seconds, round(time.monotonic() - began))
                         bar.refresh()
                         record()
         result.alarms += [line for gateway in fleet.gateways for line in find_ejections(gateway)]
