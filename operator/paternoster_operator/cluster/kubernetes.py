@@ -48,7 +48,7 @@ SHARD_TOKEN = "shardToken"
 LOAD_FIELDS = {"load", "replicaModel", "economics"}
 """Fields of a status that follow the load."""
 EVENTS_AT_ONCE = 25
-"""That one fleet may have of a type."""
+"""Events of one fleet and type that are recorded before the rest is counted."""
 EVENT_SECONDS = 60.0
 """After which it may have one more."""
 _MAX_EVENTS = 100
