@@ -139,7 +139,8 @@ async def run_break(walk: Walk) -> None:
         walk.calls.clear()
 
     with tempfile.NamedTemporaryFile() as table:
-        Path(table.name).write_text("{}")
+        table.write(b"{}")
+        table.flush()
         async with (
             FakeEngine("a", behave).listening() as first,
             FakeEngine("b", behave).listening() as second,
