@@ -64,17 +64,18 @@ class Operator:
             gateway_url=self.settings.gateway_url,
         )
         self._ownership = ownership
-        owns, sees_all, find_token = (
-            (lambda _: True, lambda _: True, lambda _: None)
+        owns, sees_all, read_fleet, find_token = (
+            (lambda _: True, lambda _: True, None, lambda _: None)
             if ownership is None
-            else (ownership.owns, ownership.sees_all, ownership.find_token)
+            else (ownership.owns, ownership.sees_all, ownership.read_fleet, ownership.find_token)
         )
         self._owns = owns
         self._installations = Installations(cluster, self.settings.installation, find_token=find_token)
         store = RecordStore(name_record, self.metrics.count_name_record_fault, writers=1 + len(shard_urls))
         self._directory = Directory(
-            cluster, self.settings.names, self._installations.other_owner, store=store, owns=owns, sees_all=sees_all
-        )
+            cluster, self.settings.names, self._installations.other_owner, store=store,
+            owns=owns, sees_all=sees_all, read_fleet=read_fleet,
+        )  # fmt: skip
         self.keys = FleetKeys(KeySecrets(cluster), self.settings)
         read_copy = None if name_record is None else name_record.read_published_routes
         self.shard_tables = ShardTables(shard_urls, self.keys.operator_key, read_copy)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ FRESH_SECONDS = 1.0
 
 FLEETS_PER_TURN = 256
 """Compared with what was parsed of them in one turn of the event loop."""
+FLEETS_ASKED_AT_ONCE = 32
+"""Fleets for which the cluster is asked at the same time."""
 REASSIGN_SECONDS = 60
 """After which names are assigned anew, although nothing has changed."""
 
@@ -54,17 +56,24 @@ class Directory:
         wall: Callable[[], float] = time.time,
         owns: Callable[[Key], bool] = lambda _: True,
         sees_all: Callable[[Key], bool] = lambda _: True,
+        read_fleet: Callable[[Key], Awaitable[Mapping[str, Any] | None]] | None = None,
     ) -> None:
         """Index the fleets of ``cluster`` by their served names.
 
         A fleet that this operator does not own has the names that are recorded for it. ``sees_all``: whether a fleet
-        that is not there is gone, and not another operator's.
+        that is not there is gone, and not another operator's; ``read_fleet`` gives it as the cluster has it now, for
+        watches of a part of the fleets, which one may come to later. It raises :class:`ClusterError`.
 
         ``other_owner``: the other installation that reconciles a document; :meth:`list_served` leaves its fleets out.
         ``store``: where the record of names is; without one it lives as long as this process.
         """
         self._owns = owns
         self._sees_all = sees_all
+        self._read_fleet = read_fleet
+        self._gone: set[Key] = set()
+        """Fleets that the record has as being there, and the cluster has not."""
+        self._asked_at = float("-inf")
+        """When it asked the cluster for fleets that no watch has."""
         self._store = store or RecordStore(None)
         self._wall = wall
         self._cluster = cluster
@@ -118,9 +127,10 @@ class Directory:
         """Whether it is known which fleet has which names."""
         return self._store.is_read
 
-    def list_recorded(self) -> Mapping[Key, tuple[str, ...]]:
-        """The fleets that are there and have names by the record, also those that no watch of this operator has."""
-        return {key: entry.names for key, entry in self._store.record.fleets.items() if entry.gone_since is None}
+    @property
+    def recorded(self) -> Mapping[Key, Entry]:
+        """The record of served names, also of fleets that no watch of this operator has."""
+        return self._store.record.fleets
 
     async def list_served(self) -> list[tuple[tuple[str, ...], LLMDeployment]]:
         """The fleets that have served names, with these, as of now."""
@@ -130,19 +140,45 @@ class Directory:
         return [(has, resources[key]) for key in served if (has := self._list_recorded(key))]
 
     async def _read_edited(self) -> None:
-        """Parse what has changed, one fleet in a turn of the event loop: of ten thousand, that takes a minute."""
+        """Parse what has changed, one fleet in a turn of the event loop: of ten thousand, that takes a minute.
+
+        Then find which fleets are gone.
+        """
         for number, key in enumerate(self._cluster.list()):
             before = self._parsed.get(key)
             self.get_resource(key)
             if self._parsed.get(key) is not before or number % FLEETS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        await self._find_gone()
+
+    async def _find_gone(self) -> None:
+        """Find which recorded fleets are gone: one that no watch has may be on its way, or its label be edited."""
+        fleets, present = self._store.record.fleets, {*self._list_present()}
+        absent = {key for key, entry in fleets.items() if entry.gone_since is None} - present
+        self._gone &= absent
+        unknown = [key for key in absent - self._gone if self._sees_all(key)]
+        if self._read_fleet is None:
+            self._gone.update(unknown)
+        elif unknown and self._clock() - self._asked_at >= FRESH_SECONDS:
+            self._asked_at = self._clock()
+            for start in range(0, len(unknown), FLEETS_ASKED_AT_ONCE):
+                keys = unknown[start : start + FLEETS_ASKED_AT_ONCE]
+                gone = await asyncio.gather(*(self._is_gone(key, self._read_fleet) for key in keys))
+                self._gone.update(key for key, is_gone in zip(keys, gone, strict=True) if is_gone)
+
+    async def _is_gone(self, key: Key, read_fleet: Callable[[Key], Awaitable[Mapping[str, Any] | None]]) -> bool:
+        try:
+            fleet = await read_fleet(key)
+        except ClusterError:
+            return False
+        return fleet is None or "deletionTimestamp" in fleet["metadata"] or self._other_owner(fleet) is not None
 
     def _assign_names(self) -> Mapping[Key, LLMDeployment]:
         """Find which fleet is to have which names; returns the fleets that want some.
 
         Nothing is assigned anew where no claim and no entry of the record is another one.
         """
-        keys, record = [key for key in self._cluster.list() if not self._is_deleting(key)], self._store.record
+        keys, record = self._list_present(), self._store.record
         resources: dict[Key, LLMDeployment] = {}
         claims: dict[Key, Claim] = {}
         for key in keys:
@@ -169,7 +205,7 @@ class Directory:
         return {
             key: Claim(key, entry.names, entry.names, "")
             for key, entry in record.fleets.items()
-            if entry.gone_since is None and not (self._owns(key) if key in present else self._sees_all(key))
+            if entry.gone_since is None and not (self._owns(key) if key in present else key in self._gone)
         }
 
     def _build_claim(self, key: Key, resource: LLMDeployment, entry: Entry | None, is_own: bool) -> Claim:
@@ -216,6 +252,9 @@ class Directory:
     def _list_uids(self) -> Mapping[str, Key]:
         documents = ((key, self._cluster.get(key)) for key in self._cluster.list())
         return {document["metadata"].get("uid", ""): key for key, document in documents if document is not None}
+
+    def _list_present(self) -> Collection[Key]:
+        return [key for key in self._cluster.list() if not self._is_deleting(key)]
 
     def _is_deleting(self, key: Key) -> bool:
         """Whether only its children keep it, as after ``kubectl delete --cascade=foreground``."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_rows import CONTENT_TYPE, MOST_BYTES, End, Row
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.names.record import Entry
 from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
 
 log = logging.getLogger(__name__)
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 READ_SECONDS = 0.5
 """Between two reads of each table, as often as gateways read the whole."""
 ANSWER_SECONDS = 5.0
+NEW_NAME_SECONDS = 5.0
+"""Within which this operator reads the record anew: a row of a name that is not in it may be newer than its copy."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,7 @@ class ShardTables:
         urls: Sequence[str] = (),
         read_key: Callable[[], Awaitable[str | None]] | None = None,
         read_copy: Callable[[], Awaitable[Mapping[str, ModelRoute]]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``urls``: base URLs of the other shards' operators; ``read_key`` gives the key that these ask for.
 
@@ -57,11 +62,12 @@ class ShardTables:
         self._tables = {url: _ShardTable() for url in urls}
         self._read_key = read_key
         self._read_copy = read_copy
+        self._clock = clock
         self._copy_is_read = False
         self._copy_fault = ""
         self._session: aiohttp.ClientSession | None = None
-        self._last: dict[str, PublishedRow] = {}
-        """The row that each fleet had last, by name."""
+        self._last: dict[str, tuple[PublishedRow, float]] = {}
+        """The row that each fleet had last, and when, by name."""
 
     @property
     def are_read(self) -> bool:
@@ -83,8 +89,8 @@ class ShardTables:
         if self._session is not None:
             await self._session.close()
 
-    def merge(self, own: PublishedTable, recorded: Mapping[Key, Sequence[str]]) -> PublishedTable:
-        """All rows: ``own`` first; of two rows of one name, one. ``recorded``: the fleets that have served names.
+    def merge(self, own: PublishedTable, recorded: Mapping[Key, Entry]) -> PublishedTable:
+        """All rows: ``own`` first; of two rows of one name, one. ``recorded``: the record of served names.
 
         An unread row is there as it was last, for gateways that have none.
         """
@@ -96,10 +102,14 @@ class ShardTables:
                 rows.setdefault(row.name, row)
         named = {*rows, *(each.names[0] for each in own.unread)}.union(*(t.left_out for t in self._tables.values()))
         unread = [each for each in own.unread if each.names[0] not in rows]
-        unread += [UnreadRow(names, fleet) for fleet, names in recorded.items() if names[0] not in named]
-        last = [old for each in unread if (old := self._last.get(each.names[0])) and old.is_of(each)]
-        self._last = {row.name: row for row in (*last, *rows.values())}
-        return PublishedTable([*rows.values(), *last], unread)
+        there = [(fleet, entry.names) for fleet, entry in recorded.items() if entry.gone_since is None]
+        unread += [UnreadRow(names, fleet) for fleet, names in there if names[0] not in named]
+        now, known = self._clock(), named.union(*(entry.names for entry in recorded.values()))
+        new = [row for name, (row, at) in self._last.items() if name not in known and now - at < NEW_NAME_SECONDS]
+        unread += [UnreadRow(row.names, row.fleet) for row in new]
+        last = [old for each in unread if (old := self._last.get(each.names[0])) and old[0].is_of(each)]
+        self._last = {old[0].name: old for old in (*last, *((row, now) for row in rows.values()))}
+        return PublishedTable([*rows.values(), *(row for row, _ in last)], unread)
 
     async def _read_all(self) -> None:
         await asyncio.gather(*(self._read(url, table) for url, table in self._tables.items()))
@@ -111,7 +121,7 @@ class ShardTables:
                     log.warning("the copy of the routing table, for rows of shards that do not answer: %s", error)
                 self._copy_fault = str(error)
                 return
-            self._last = {name: _publish(name, route) for name, route in copy.items()} | self._last
+            self._last = {name: (_publish(name, route), float("-inf")) for name, route in copy.items()} | self._last
             self._copy_is_read = True
 
     async def _read(self, url: str, table: _ShardTable) -> None:

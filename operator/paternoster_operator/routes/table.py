@@ -62,7 +62,7 @@ class RoutesTable:
 
     async def build(self) -> PublishedTable:
         """The table now; what is wrong with one fleet leaves out its row alone."""
-        published = self._others.merge(await self.build_own(), self._directory.list_recorded()).fit_rows(MOST_BYTES)
+        published = self._others.merge(await self.build_own(), self._directory.recorded).fit_rows(MOST_BYTES)
         self.left_out = published.left_out
         return published
 

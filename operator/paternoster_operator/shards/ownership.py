@@ -32,6 +32,8 @@ class ClaimsObject(Protocol):
 
     def get(self, key: Key) -> Mapping[str, Any] | None: ...
 
+    async def read_fleet(self, key: Key) -> Mapping[str, Any] | None: ...
+
     async def has_children(self, key: Key) -> bool:
         """Whether all children that the fleet has are seen."""
         ...
@@ -103,6 +105,13 @@ class FleetOwnership:
     def sees_all(self, key: Key) -> bool:
         """Whether the fleet is gone where no watch of this shard has it."""
         return self._has_all or (find_bucket(key) in self._tokens and find_bucket(key) in self.shard.buckets)
+
+    async def read_fleet(self, key: Key) -> Mapping[str, Any] | None:
+        """The fleet as the API server has it, of which this shard's watches have a part. Raises :class:`ClusterError`.
+
+        None where it is not there, and for a single shard, whose watches have all.
+        """
+        return None if self._has_all else await self._record.read_fleet(key)
 
     async def sees_children(self, key: Key) -> bool:
         """Whether the fleet can be reconciled: of one that came from another shard, children may still be on their way.

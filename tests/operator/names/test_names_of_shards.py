@@ -20,8 +20,18 @@ class ShardsNames:
         self.config_map = config_map
         self.directory = Directory(
             self.fleets, Names.GLOBAL, store=RecordStore(config_map, writers=2),
-            owns=lambda key: key in own, sees_all=lambda key: key in own,
+            owns=lambda key: key in own, sees_all=lambda key: key in own, read_fleet=self._read_fleet,
         )  # fmt: skip
+        self.unseen: dict[Key, Any] = {}
+        """Fleets that the API server has, and no watch of this shard."""
+        self.asked: list[Key] = []
+        self.refused = False
+
+    async def _read_fleet(self, key: Key) -> Any:
+        self.asked.append(key)
+        if self.refused:
+            raise ClusterError("GET: HTTP 503: away")
+        return self.unseen.get(key, self.fleets.documents.get(key))
 
     async def follow(self) -> None:
         await self.directory._follow_once(acting=True)
@@ -67,6 +77,34 @@ async def test_a_fleet_that_another_shard_sees_is_not_gone(shards: tuple[ShardsN
     await one.follow()
     assert one.config_map.record.fleets[OWNER].gone_since is not None, "its own shard has recorded that"
     assert (await two.served()) == {THIEF: ("mine",)}
+
+
+async def test_a_fleet_that_is_on_its_way_to_this_shard_is_not_gone(shards: tuple[ShardsNames, ShardsNames]) -> None:
+    """It has the bucket before its watch has the fleet, or somebody edited the fleet's label: its route stays."""
+    one, _ = shards
+    one.fleets.put(OWNER, "llama")
+    await one.follow()
+    one.unseen[OWNER] = one.fleets.documents.pop(OWNER)
+    await one.follow()
+    assert one.directory.recorded == {OWNER: Entry(names=("llama",))}
+    one.refused = True
+    await one.follow()
+    assert one.directory.recorded == {OWNER: Entry(names=("llama",))}
+    assert one.asked == [OWNER], "once a second at most"
+
+
+@pytest.mark.parametrize("left", [{"deletionTimestamp": NEW}, None])
+async def test_a_fleet_is_gone_that_the_cluster_has_no_more(shards: tuple[ShardsNames, ShardsNames], left: Any) -> None:
+    one, _ = shards
+    one.fleets.put(OWNER, "llama")
+    await one.follow()
+    document = one.fleets.documents.pop(OWNER)
+    if left is not None:
+        one.unseen[OWNER] = {**document, "metadata": {**document["metadata"], **left}}
+    await one.follow()
+    assert one.directory.recorded[OWNER].gone_since is not None
+    await one.follow()
+    assert one.asked == [OWNER]
 
 
 async def test_writers_that_come_at_once_lose_nothing(shards: tuple[ShardsNames, ShardsNames]) -> None:

@@ -39,6 +39,9 @@ class World:
     def get(self, key: Key) -> Mapping[str, Any] | None:
         return {}
 
+    async def read_fleet(self, key: Key) -> Mapping[str, Any] | None:
+        return None
+
     async def has_children(self, key: Key) -> bool:
         return True
 

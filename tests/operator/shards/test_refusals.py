@@ -29,6 +29,9 @@ class UnreadableRecord:
     def get(self, key: Key) -> Mapping[str, str] | None:
         return {}
 
+    async def read_fleet(self, key: Key) -> Mapping[str, Any] | None:
+        return None
+
     async def has_children(self, key: Key) -> bool:
         return True
 

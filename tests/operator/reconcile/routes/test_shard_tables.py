@@ -19,14 +19,16 @@ from paternoster_contract.routing_rows import CONTENT_TYPE, End
 from paternoster_operator import handlers, runtime
 from paternoster_operator.cluster.buckets import Shard
 from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.names.record import Entry
 from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.routes import table as routes_table
 from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
-from paternoster_operator.routes.shard_tables import ShardTables
+from paternoster_operator.routes.shard_tables import NEW_NAME_SECONDS, ShardTables
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
-RECORDED = {Key("team", name): (name,) for name in ("a", "b")}
+RECORDED = {Key("team", name): Entry(names=(name,)) for name in ("a", "b")}
+GONE = RECORDED | {Key("team", "b"): Entry(names=("b",), gone_since=1)}
 
 
 def table(*names: str, of: str = "of") -> PublishedTable:
@@ -40,14 +42,27 @@ def test_a_row_that_no_shard_has_is_unread_for_as_long_as_its_fleet_has_its_name
         found = tables.merge(table("a"), RECORDED)
         assert found.unread_names == ["b"], "gateways would forget the fleet while it moves"
         assert found.table.models["b"].fleet == "of-b", "a gateway that has no row would answer 503"
-    assert tables.merge(table("a"), {Key("team", "a"): ("a",)}).table == table("a").table
+    assert tables.merge(table("a"), GONE).table == table("a").table
     assert tables.merge(table("a"), RECORDED).table.models.keys() == {"a"}, "the row was of a fleet that is gone"
+
+
+def test_a_row_whose_name_is_not_recorded_yet_stays_until_the_record_is_read_again() -> None:
+    """The record of this operator is some seconds old: a shard that dies may have recorded its fleet since."""
+    now = 0.0
+    tables = ShardTables(["http://other"], clock=lambda: now)
+    recorded = {Key("team", "a"): Entry(names=("a",))}
+    assert tables.merge(table("a", "b"), recorded).unread_names == []
+    now = NEW_NAME_SECONDS - 0.1
+    found = tables.merge(table("a"), recorded)
+    assert (found.unread_names, found.table.models.keys()) == (["b"], {"a", "b"})
+    now = NEW_NAME_SECONDS
+    assert tables.merge(table("a"), recorded).table == table("a").table
 
 
 def test_the_last_row_of_another_namespaces_fleet_is_not_sent() -> None:
     tables = ShardTables(["http://other"])
     tables.merge(table("b"), RECORDED)
-    found = tables.merge(table(), {Key("thieves", "b"): ("b",)})
+    found = tables.merge(table(), {Key("thieves", "b"): Entry(names=("b",))})
     assert (found.table.models, found.unread_names) == ({}, ["b"])
 
 
@@ -113,9 +128,12 @@ async def shard(fleets: Fleets, key: Key, published: Published, urls: Sequence[s
     def is_own(other: Key) -> bool:
         return other == key
 
+    async def read_fleet(other: Key) -> Any:
+        return part.documents.get(other)
+
     part = copy.copy(fleets)
     part.documents = {key: fleets.documents[key]}
-    own: Any = SimpleNamespace(owns=is_own, sees_all=is_own, find_token=lambda _: None)
+    own: Any = SimpleNamespace(owns=is_own, sees_all=is_own, read_fleet=read_fleet, find_token=lambda _: None)
     operator = Operator(part, Settings(look_seconds=60), published, ownership=own, shard_urls=urls)
     http, port = await serve_app(build_app(operator), "127.0.0.1", 0)
     server = Server(operator, http, port)
