@@ -25,8 +25,8 @@ FRESH_SECONDS = 1.0
 
 FLEETS_PER_TURN = 256
 """Compared with what was parsed of them in one turn of the event loop."""
-FLEETS_ASKED_AT_ONCE = 32
-"""Fleets for which the cluster is asked at the same time."""
+FLEETS_READ_AT_ONCE = 32
+"""Fleets that are read from the cluster at the same time."""
 REASSIGN_SECONDS = 60
 """After which names are assigned anew, although nothing has changed."""
 
@@ -72,8 +72,8 @@ class Directory:
         self._read_fleet = read_fleet
         self._gone: set[Key] = set()
         """Fleets that the record has as being there, and the cluster has not."""
-        self._asked_at = float("-inf")
-        """When it asked the cluster for fleets that no watch has."""
+        self._gone_read_at = float("-inf")
+        """When it read from the cluster those fleets that no watch has."""
         self._store = store or RecordStore(None)
         self._wall = wall
         self._cluster = cluster
@@ -159,10 +159,10 @@ class Directory:
         unknown = [key for key in absent - self._gone if self._sees_all(key)]
         if self._read_fleet is None:
             self._gone.update(unknown)
-        elif unknown and self._clock() - self._asked_at >= FRESH_SECONDS:
-            self._asked_at = self._clock()
-            for start in range(0, len(unknown), FLEETS_ASKED_AT_ONCE):
-                keys = unknown[start : start + FLEETS_ASKED_AT_ONCE]
+        elif unknown and self._clock() - self._gone_read_at >= FRESH_SECONDS:
+            self._gone_read_at = self._clock()
+            for start in range(0, len(unknown), FLEETS_READ_AT_ONCE):
+                keys = unknown[start : start + FLEETS_READ_AT_ONCE]
                 gone = await asyncio.gather(*(self._is_gone(key, self._read_fleet) for key in keys))
                 self._gone.update(key for key, is_gone in zip(keys, gone, strict=True) if is_gone)
 

@@ -104,8 +104,8 @@ class ShardTables:
         unread = [each for each in own.unread if each.names[0] not in rows]
         there = [(fleet, entry.names) for fleet, entry in recorded.items() if entry.gone_since is None]
         unread += [UnreadRow(names, fleet) for fleet, names in there if names[0] not in named]
-        now, known = self._clock(), named.union(*(entry.names for entry in recorded.values()))
-        new = [row for name, (row, at) in self._last.items() if name not in known and now - at < NEW_NAME_SECONDS]
+        now, names = self._clock(), named.union(*(entry.names for entry in recorded.values()))
+        new = [row for name, (row, at) in self._last.items() if name not in names and now - at < NEW_NAME_SECONDS]
         unread += [UnreadRow(row.names, row.fleet) for row in new]
         last = [old for each in unread if (old := self._last.get(each.names[0])) and old[0].is_of(each)]
         self._last = {old[0].name: old for old in (*last, *((row, now) for row in rows.values()))}

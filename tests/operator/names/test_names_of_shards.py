@@ -24,11 +24,11 @@ class ShardsNames:
         )  # fmt: skip
         self.unseen: dict[Key, Any] = {}
         """Fleets that the API server has, and no watch of this shard."""
-        self.asked: list[Key] = []
+        self.fleet_reads: list[Key] = []
         self.refused = False
 
     async def _read_fleet(self, key: Key) -> Any:
-        self.asked.append(key)
+        self.fleet_reads.append(key)
         if self.refused:
             raise ClusterError("GET: HTTP 503: away")
         return self.unseen.get(key, self.fleets.documents.get(key))
@@ -90,7 +90,7 @@ async def test_a_fleet_that_is_on_its_way_to_this_shard_is_not_gone(shards: tupl
     one.refused = True
     await one.follow()
     assert one.directory.recorded == {OWNER: Entry(names=("llama",))}
-    assert one.asked == [OWNER], "once a second at most"
+    assert one.fleet_reads == [OWNER], "once a second at most"
 
 
 @pytest.mark.parametrize("left", [{"deletionTimestamp": NEW}, None])
@@ -104,7 +104,7 @@ async def test_a_fleet_is_gone_that_the_cluster_has_no_more(shards: tuple[Shards
     await one.follow()
     assert one.directory.recorded[OWNER].gone_since is not None
     await one.follow()
-    assert one.asked == [OWNER]
+    assert one.fleet_reads == [OWNER]
 
 
 async def test_writers_that_come_at_once_lose_nothing(shards: tuple[ShardsNames, ShardsNames]) -> None:
