@@ -6,9 +6,6 @@ import torch
 
 from paternoster_kernels.lora_batch import LoraBatch
 
-ROWS = 64
-"""Rows of a product; as it has never more or fewer, a row's result does not depend on the others."""
-
 
 def lora_shrink(
     x: torch.Tensor, down: torch.Tensor, segment_starts: torch.Tensor, adapters: torch.Tensor
@@ -47,7 +44,7 @@ def add_lora(out: torch.Tensor, x: torch.Tensor, batch: LoraBatch, first: int, w
     """Add to ``out [rows, sum of widths]``, made of ``x [rows, inputs]``, what each row's adapter makes of the row.
 
     Part ``i`` of the outputs, ``widths[i]`` of them, is of matrix ``first + i``. A row's result is the same in any
-    batch; sums are float32, and what is added is rounded once with its sum.
+    batch, as it is multiplied alone; sums are float32, and what is added is rounded once with its sum.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     for adapter, start, stop in zip(batch.adapters, batch.starts, batch.starts[1:], strict=False):
@@ -55,14 +52,11 @@ def add_lora(out: torch.Tensor, x: torch.Tensor, batch: LoraBatch, first: int, w
             continue
         begin = 0
         for matrix, width in zip(adapter.matrices[first : first + len(widths)], widths, strict=True):
-            for row in range(start, stop if matrix is not None else start, ROWS):
-                assert matrix is not None
-                rows = slice(row, min(row + ROWS, stop))
-                tile = x.new_zeros(ROWS, x.shape[1], dtype=wide)
-                tile[: rows.stop - row] = x[rows]
-                added = (tile @ matrix.down.to(wide).T * matrix.scale) @ matrix.up.to(wide)
-                columns = out[rows, begin : begin + width]
-                columns.copy_(columns.to(wide) + added[: rows.stop - row])
+            if matrix is not None:
+                down, up = matrix.down.to(wide).T, matrix.up.to(wide)
+                for row in range(start, stop):
+                    columns = out[row, begin : begin + width]
+                    columns.copy_(columns.to(wide) + (x[row].to(wide) @ down * matrix.scale) @ up)
             begin += width
 
 

@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional
 
 from paternoster_engine.model.encoders.config import Activation
+from paternoster_engine.model.layers.linear import has_onednn_product
 
 ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": functional.gelu,
@@ -23,12 +24,13 @@ _FUSED: Mapping[Activation | None, tuple[str, str]] = {
 class Dense:
     """``activation(x @ weight.T + bias)`` for ``weight [out, in]``, ``x [rows, in]``, in the weight's type.
 
-    On a CPU as one operation of oneDNN, on a weight in its own order (docs/embeddings.md says how much faster).
+    One operation of oneDNN where that has the type, on a weight in its own order (docs/embeddings.md says how much
+    faster).
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor, activation: Activation | None) -> None:
         self._bias, self._activation, self._dtype = bias, activation, weight.dtype
-        self._fused = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        self._fused = has_onednn_product(weight)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight) if self._fused else weight
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

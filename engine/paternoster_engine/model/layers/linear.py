@@ -21,6 +21,7 @@ class Linear:
 
     A bfloat16 weight on a CPU is put into another order once: into tiles for the native product, which also does bias
     and gate, or where there is none into oneDNN's blocked layout, which torch would otherwise make anew in every call.
+    A CPU without AVX-512 multiplies bfloat16 weights that have no tiles as they are.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Linear:
                     self._product = partial(product, bias=bias, gelu=activation == "gelu")
                 else:
                     self._product = partial(pick_kernel("packed_matmul", weight.device), bias=bias)
-            else:
+            elif has_onednn_product(weight):
                 self.weight, self._product = torch.ops.mkldnn._reorder_linear_weight(weight), _multiply_blocks
 
     @staticmethod
@@ -82,6 +83,18 @@ class Linear:
         lora(product, x)
         opened: torch.Tensor = pick_kernel(f"{self._activation}_mul", product.device)(product)
         return opened
+
+
+def has_onednn_product(weight: torch.Tensor) -> bool:
+    """Whether oneDNN multiplies with ``weight`` here: on a CPU, of 16-bit types only with some instruction sets."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    match weight.dtype:
+        case torch.bfloat16:
+            return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        case torch.float16:
+            return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    return True
 
 
 def _multiply_blocks(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

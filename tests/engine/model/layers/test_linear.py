@@ -11,15 +11,17 @@ from paternoster_engine.model.layers.linear import Linear
 from paternoster_kernels import reference
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("product", ["native", "onednn", "torch"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("kind", [Linear, InvariantLinear, Int8Linear])
 @pytest.mark.parametrize("rows", [1, 33, 70])
 def test_with_and_without_a_gate(
-    kind: type[Linear], rows: int, dtype: torch.dtype, native: bool, monkeypatch: pytest.MonkeyPatch
+    kind: type[Linear], rows: int, dtype: torch.dtype, product: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not native:
+    if product != "native":
         monkeypatch.setattr(linear_module, "pick_kernel", lambda op, device: getattr(reference, op))
+    if product == "torch":
+        monkeypatch.setattr(linear_module, "has_onednn_product", lambda weight: False)
     generator = torch.Generator().manual_seed(rows)
     weight = torch.randn(128, 64, generator=generator).to(dtype)
     x = torch.randn(rows, 64, generator=generator).to(dtype)
