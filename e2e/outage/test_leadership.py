@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from paternoster_e2e.cluster.cluster import Cluster
 from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.load import streams
-from paternoster_e2e.outage import NAME, SYSTEM, leader, operator_pods, patch, settled, writers
+from paternoster_e2e.outage import NAME, leader, operator_pods, patch, settled, writers
+from paternoster_e2e.release import SYSTEM
 
 HANDOVER_SECONDS = 20
 """What is promised: a lease of 15 s and a look every 2 s, with room for the machine."""

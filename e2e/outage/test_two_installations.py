@@ -8,8 +8,8 @@ from urllib.request import Request, urlopen
 
 from paternoster_e2e.cluster.cluster import Cluster
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
-from paternoster_e2e.outage import NAME, NAMESPACE, OPERATOR, SYSTEM, fleet, holds_for, leader, settled, writers
-from paternoster_e2e.release import CHART, restricted_namespace
+from paternoster_e2e.outage import NAME, NAMESPACE, OPERATOR, fleet, holds_for, leader, settled, writers
+from paternoster_e2e.release import CHART, SYSTEM, restricted_namespace
 
 SECOND = "second"
 SECOND_SYSTEM = "second-system"
