@@ -1,8 +1,8 @@
 """The work queue: keys to look at, each handled by one worker at a time.
 
 As client-go's workqueue: a key added ten times is handled once, a key added while it is handled is handled again
-afterwards, and a key that fails comes back with exponential backoff. Keys that are due are handled in turn by group,
-such as their namespace: a group with a thousand of them delays another's by one.
+afterwards, and a key that fails comes back with exponential backoff. Keys whose time has come take turns with those
+that are requested, and of each kind the groups do, such as namespaces: one with a thousand delays another's by two.
 """
 
 import asyncio
@@ -80,6 +80,8 @@ class WorkQueue(Generic[K]):
         """Keys that are not due yet. Here and in the next two, an entry whose time is not that in ``_due`` is void."""
         self._requested: RoundRobin[K] = RoundRobin()
         self._overdue: RoundRobin[K] = RoundRobin()
+        self._turns = deque([self._requested, self._overdue])
+        """The one whose turn it is first."""
         self._order = itertools.count()
         self._busy: set[K] = set()
         self._again: dict[K, float] = {}
@@ -93,7 +95,7 @@ class WorkQueue(Generic[K]):
         return len(self._due) + len(self._again)
 
     def add(self, key: K) -> None:
-        """See ``key`` as soon as possible: before all that is merely due, however long it has been."""
+        """See ``key`` as soon as possible: at half of the turns before all that is merely due."""
         self.add_after(key, float("-inf"))
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -187,10 +189,12 @@ class WorkQueue(Generic[K]):
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:
                 self._overdue.add(self._group(key), due, key)
-        for entries in (self._requested, self._overdue):
+        for entries in (*self._turns,):
             while entries:
                 due, key = entries.pop()
                 if self._due.get(key) == due:
+                    self._turns.remove(entries)
+                    self._turns.append(entries)
                     del self._due[key]
                     requested_at = self._requested_at.pop(key, None)
                     since = due if requested_at is None else requested_at
