@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -175,7 +176,7 @@ class OperatorPair:
             self._replicas[namespace] = sum(REPLICAS) - self._replicas[namespace]
             for name in FLEETS:
                 path, spec = f"{_path(namespace)}/{name}", {"replicas": self._replicas[namespace]}
-                until(lambda path=path, spec=spec: self._node.api.patch(path, {"spec": spec}), path)  # type: ignore[misc]
+                until(partial(self._node.api.patch, path, {"spec": spec}), path)
         try:
             scaled = f"fleets of {namespaces} scaled"
             until(lambda: all(self._is_scaled(each) for each in namespaces), scaled, PATIENCE_SECONDS, 0.1)

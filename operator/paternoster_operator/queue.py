@@ -189,7 +189,7 @@ class WorkQueue(Generic[K]):
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:
                 self._overdue.add(self._group(key), due, key)
-        for entries in (*self._turns,):
+        for entries in tuple(self._turns):
             while entries:
                 due, key = entries.pop()
                 if self._due.get(key) == due:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,8 +153,8 @@ class Directory:
 
     async def _find_gone(self) -> None:
         """Find which recorded fleets are gone: one that no watch has may be on its way, or its label be edited."""
-        fleets, present = self._store.record.fleets, {*self._list_present()}
-        absent = {key for key, entry in fleets.items() if entry.gone_since is None} - present
+        there = (key for key, entry in self._store.record.fleets.items() if entry.gone_since is None)
+        absent = {key for key in there if self._is_deleting(key)}
         self._gone &= absent
         unknown = [key for key in absent - self._gone if self._sees_all(key)]
         if self._read_fleet is None:
@@ -178,7 +178,7 @@ class Directory:
 
         Nothing is assigned anew where no claim and no entry of the record is another one.
         """
-        keys, record = self._list_present(), self._store.record
+        keys, record = [key for key in self._cluster.list() if not self._is_deleting(key)], self._store.record
         resources: dict[Key, LLMDeployment] = {}
         claims: dict[Key, Claim] = {}
         for key in keys:
@@ -252,9 +252,6 @@ class Directory:
     def _list_uids(self) -> Mapping[str, Key]:
         documents = ((key, self._cluster.get(key)) for key in self._cluster.list())
         return {document["metadata"].get("uid", ""): key for key, document in documents if document is not None}
-
-    def _list_present(self) -> Collection[Key]:
-        return [key for key in self._cluster.list() if not self._is_deleting(key)]
 
     def _is_deleting(self, key: Key) -> bool:
         """Whether only its children keep it, as after ``kubectl delete --cascade=foreground``."""
