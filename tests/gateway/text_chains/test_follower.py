@@ -215,8 +215,9 @@ async def test_a_replica_without_a_stream_is_believed_for_a_while_then_forgotten
     stream.frames.put_nowait(None)
     await until(lambda: asyncio.sleep(0, refused), lambda seen: seen > 3)
     assert await metric(client, door, pieces) == len(pieces_of("lifts"))
-    monkeypatch.setattr(follower, "STALE_SECONDS", 0.0)
-    await until(lambda: metric(client, door, pieces), lambda seen: seen == 0)
+    with monkeypatch.context() as at_once:
+        at_once.setattr(follower, "STALE_SECONDS", 0.0)
+        await until(lambda: metric(client, door, pieces), lambda seen: seen == 0)
     assert await metric(client, door, away) == 1
     # It comes back with other texts, and the numbers of many changes later.
     stream.held, stream.sequence = trains, 1000
