@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
@@ -11,7 +12,8 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.settings.row import list_rows
 
 
-def fields_of_settings() -> dict[str, str | None]:
+@cache
+def fields_of_settings() -> Mapping[str, str | None]:
     """The field below spec that sets each setting; None where the operator does."""
     return {row.name: row.field.path or None for row in list_rows(EngineArgs) if row.field is not None}
 
@@ -21,9 +23,7 @@ def parse_extra_args(words: Sequence[str], fields: Mapping[str, str | None]) -> 
 
     Raises ``ValueError`` in the parser's own words, and for settings that ``fields`` has.
     """
-    parser = _Parser(prog="paternoster serve", add_help=False, allow_abbrev=False)
-    EngineArgs.add_flags(parser)
-    namespace = parser.parse_args(words)
+    namespace = _make_parser().parse_args(words)
     given = {name for name, value in vars(namespace).items() if value is not None}
     faults = [_describe_owned_flag(name, fields[name]) for name in sorted(given & fields.keys())]
     if not faults:
@@ -34,6 +34,13 @@ def parse_extra_args(words: Sequence[str], fields: Mapping[str, str | None]) -> 
         else:
             return {name: getattr(settings, name) for name in given}
     raise ValueError("; ".join(faults))
+
+
+@cache
+def _make_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="paternoster serve", add_help=False, allow_abbrev=False)
+    EngineArgs.add_flags(parser)
+    return parser
 
 
 def _describe_owned_flag(setting: str, field: str | None) -> str:
