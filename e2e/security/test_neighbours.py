@@ -29,8 +29,10 @@ from paternoster_operator.keys.client_keys import MAX_KEYS, read_key_list
 
 pytestmark = pytest.mark.timeout(600)
 
-WITHIN_SECONDS = 45
-"""A change of the quiet team's has reached status and gateway; seconds on an idle node, which also runs the cluster."""
+WITHIN_SECONDS = 120
+"""Until a change of the quiet team's has reached status and gateway, on a node whose cores tests and clusters share."""
+APPLIED_TOGETHER = 40
+"""Fleets: an API server on busy cores takes most of a second for each."""
 ASLEEP: Document = {
     "minReplicas": 0,
     "maxReplicas": 1,
@@ -236,7 +238,9 @@ def test_more_keys_than_the_routing_table_has_room_for(quiet: Quiet, member: Mem
     row = Row(name="many-000", route=ModelRoute(key_digests=list(identities), identities=identities))
     fleets = [member.fleet(f"many-{number:03}") for number in range(MOST_BYTES // len(row.encode()) + 8)]
     documents = [fleet.document(autoscaling=ASLEEP, security={"apiKeys": [{"name": "many"}]}) for fleet in fleets]
-    member.kubectl.apply({"apiVersion": "v1", "kind": "List", "items": documents})
+    for first in range(0, len(documents), APPLIED_TOGETHER):
+        items = documents[first : first + APPLIED_TOGETHER]
+        member.kubectl.apply({"apiVersion": "v1", "kind": "List", "items": items})
     quiet.is_steered()
 
     def full() -> list[Document]:

@@ -13,6 +13,8 @@ from paternoster_e2e.cluster.pki import Pki
 from paternoster_e2e.cluster.processes import Service
 
 PAUSE_IMAGE = "localhost/pause:e2e"
+PODS_WEIGHT = 4
+"""Processes beside a node, such as API servers and tests, that its pods together weigh as much as."""
 CONTAINERD = """\
 version = 2
 root = "{root}"
@@ -196,9 +198,16 @@ def unmount_below(folder: Path) -> None:
 
 
 def add_cgroups(name: str) -> None:
-    """A group of that name in every hierarchy, or in the only one where cgroups are unified."""
+    """A group of that name in every hierarchy, or in the only one where cgroups are unified.
+
+    A new group gets as much processor time as one process beside it, and all pods of the node are in it.
+    """
     for hierarchy in _hierarchies():
-        (hierarchy / name).mkdir(exist_ok=True)
+        group = hierarchy / name
+        group.mkdir(exist_ok=True)
+        for file, default in (("cpu.shares", 1024), ("cpu.weight", 100)):
+            if (group / file).exists():
+                (group / file).write_text(str(default * PODS_WEIGHT))
         if (hierarchy / "cpuset.cpus").exists():
             # Of the old kind, a new group has no cores and no memory until it is given some.
             for file in ("cpuset.cpus", "cpuset.mems"):
