@@ -230,6 +230,7 @@ def pod_by_hand(replica_set: Document) -> Document:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+@pytest.mark.timeout(1200)
 def test_more_keys_than_the_routing_table_has_room_for(quiet: Quiet, member: Member) -> None:
     keys = full_key_list(MAX_KEYS)
     member.secret("many", keys)
