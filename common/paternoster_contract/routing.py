@@ -139,8 +139,11 @@ class RoutingTable(BaseModel):
 
     @cached_property
     def all_key_digests(self) -> frozenset[str] | None:
-        """Digests of every key that opens any model; None where a model needs none, or its keys are not known."""
-        if self.unread or not self.models:
+        """Digests of every key that opens any model; None where a model needs none, or has no row that lists them.
+
+        An unread name may have a row: the one by which its requests are admitted.
+        """
+        if not self.models or any(name not in self.first_names for name in self.unread):
             return None
         digests: set[str] = set()
         for route in self.models.values():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.routing_rows import MOST_BYTES, End, Row
-from paternoster_gateway.admission.admission import admit_request
+from paternoster_gateway.admission.admission import admit_request, opens_any_model
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.table.rows import RowReader
 
@@ -81,6 +81,20 @@ def test_an_unread_name_keeps_its_row_and_is_503_without_a_row() -> None:
     with pytest.raises(GatewayError) as refusal:
         admit_request(now, "other", "", 0.0)
     assert refusal.value.status == 404
+
+
+def test_an_unread_name_that_has_a_row_lets_no_unknown_key_by() -> None:
+    """A request is admitted by the row that there is, read just now or not: no other key can open the model."""
+    rows = {name: ModelRoute(fleet=name, aliases=[f"{name}-alias"], key_digests=[f"{name}-key"]) for name in "ab"}
+    whole = RoutingTable(models=rows)
+    unread = RoutingTable(models={"b": rows["b"]}, unread=["a", "a-alias"]).completed_from(whole)
+    for table in (whole, unread):
+        assert [opens_any_model(table, key) for key in ("a-key", "b-key", "unknown")] == [True, True, False]
+        for name in table.first_names:
+            with pytest.raises(GatewayError) as refusal:
+                admit_request(table, name, "unknown", 0.0)
+            assert refusal.value.status == 401
+    assert opens_any_model(RoutingTable(models=rows, unread=["a", "new"]), "unknown"), "it may be a key of new"
 
 
 def test_a_replica_of_the_table_costs_a_collection_of_garbage_one_object() -> None:
