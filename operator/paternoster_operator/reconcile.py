@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.carry_out.executor import Executor
-from paternoster_operator.cluster.port import Cluster, Key, NamespaceEnding, check_listed
+from paternoster_operator.cluster.port import Cluster, FleetHandedOver, Key, NamespaceEnding, check_listed
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.metrics import OperatorMetrics
@@ -55,15 +55,18 @@ class Reconciler:
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile once; returns the seconds until the next time, None when the object is gone or cannot be used.
 
-        What it raises but :class:`NamespaceEnding` is in the object's conditions, too, if they could be written.
+        What it raises but :class:`NamespaceEnding` and :class:`FleetHandedOver` is in the object's conditions, too, if they
+        could be written.
         """
         with self._metrics.reconcile_seconds.time():
             try:
                 again = await self._reconcile(key)
+            except (NamespaceEnding, FleetHandedOver) as ending:
+                self._metrics.reconciles.labels("ok" if isinstance(ending, NamespaceEnding) else "handed_over").inc()
+                raise
             except BaseException as error:
-                ending = isinstance(error, NamespaceEnding)
-                self._metrics.reconciles.labels("ok" if ending else "error").inc()
-                if isinstance(error, Exception) and not ending:
+                self._metrics.reconciles.labels("error").inc()
+                if isinstance(error, Exception):
                     await self._executor.report_error(key, error)
                 raise
         self._metrics.reconciles.labels("ok").inc()

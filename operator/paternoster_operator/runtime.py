@@ -10,7 +10,7 @@ from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise_task
 from paternoster_operator.activation import wake_fleets
 from paternoster_operator.cluster.buckets import find_bucket
-from paternoster_operator.cluster.port import Cluster, ClusterError, Key, NamespaceEnding
+from paternoster_operator.cluster.port import Cluster, ClusterError, FleetHandedOver, Key, NamespaceEnding
 from paternoster_operator.cluster.traffic import ApiTraffic
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.installation import Installations
@@ -232,6 +232,11 @@ class Operator:
                 return CHILD_SECONDS
             again = await self._installations.wait_to_own(key)
             return again if again is not None else await self._reconciler.reconcile(key)
+        except FleetHandedOver:
+            shard = 0 if self._ownership is None else self._ownership.find_shard(key)
+            log.info("%s is handed over to shard %d: this look at it ends", key, shard)
+            self._reconciler.forget_key(key)
+            return None
         except NamespaceEnding as ending:
             log.debug("%s: %s", key, ending)
             return LONGEST_BACKOFF_SECONDS  # a finalizer may hold the namespace for long

@@ -9,7 +9,7 @@ from typing import Any
 
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.carry_out.applied_children import AppliedChildren
-from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
+from paternoster_operator.cluster.port import Cluster, ClusterError, Event, FleetHandedOver, Key
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.observed import Observed
 from paternoster_operator.plan.plan import EngineCall, FleetChanges, Plan, plan_status
@@ -81,7 +81,7 @@ class Executor:
         if keys.fault is not None:
             return after, keys.fault
         if not self._may_act(key):
-            return after, ClusterError(f"{key}: its engines are not called: this operator may not act for it any more")
+            return after, FleetHandedOver(key)
         await asyncio.gather(*(self._call_engine(call, keys.admin) for call in changes.calls))
         return replace(after, cap_faults=after.cap_faults.count_calls(changes.live_caps)), keys.client_fault
 

@@ -28,6 +28,7 @@ from paternoster_operator.cluster.port import (
     LONGEST_NOTE,
     ClusterError,
     Event,
+    FleetHandedOver,
     Key,
     NamespaceEnding,
     Object,
@@ -349,7 +350,7 @@ class KubernetesCluster:
 
     def _check_ownership(self, key: Key) -> None:
         if self.ownership is not None and not self.ownership.owns(key):
-            raise ClusterError(f"{key}: not changed: this operator may not act for it any more")
+            raise FleetHandedOver(key)
 
     async def read_lease(self, key: Key) -> tuple[str, str]:
         """Holder and time of the last renewal of a Lease, both empty where there is none."""
@@ -444,7 +445,7 @@ class KubernetesCluster:
             self._check_ownership(key)
             await self._requests.send("post", f"/apis/events.k8s.io/v1/namespaces/{key.namespace}/events", body)
             self._count_write("Event", event.reason)
-        except NamespaceEnding as ending:
+        except (NamespaceEnding, FleetHandedOver) as ending:
             log.debug("%s: the event %s is not recorded: %s", key, event.reason, ending)
         except ClusterError as error:
             log.warning("%s: the event %s is not recorded: %s", key, event.reason, error)

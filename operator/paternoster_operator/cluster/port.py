@@ -68,6 +68,13 @@ class NamespaceEnding(ClusterError):
     """The namespace is being deleted, or is gone: what is in it goes, too, and nothing can be made there."""
 
 
+class FleetHandedOver(ClusterError):
+    """The fleet is another operator's now, so that this one may not change it."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__(f"{key}: not changed: this operator may not act for it any more")
+
+
 class ForeignObject(ClusterError):
     """Objects of children's names are there and belong to another owner; they are left alone."""
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from paternoster_operator.cluster.buckets import NUM_BUCKETS, Shard, find_bucket
+from paternoster_operator.cluster.buckets import NUM_BUCKETS, Shard, assign_buckets, find_bucket
 from paternoster_operator.cluster.lease import LEASE_SECONDS, shard_lease
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.shards.claims import FIELD, BucketClaims
@@ -97,6 +97,10 @@ class FleetOwnership:
         """Whether the shard that the fleet's label is to bring it to may see it now: not before this one lets go."""
         bucket = find_bucket(key)
         return self._begun and self._is_current() and (bucket not in self._held or bucket in self.shard.buckets)
+
+    def find_shard(self, key: Key) -> int:
+        """Number of the shard that is to have the fleet; this one's own where another process leads that."""
+        return assign_buckets(self.shard.count)[find_bucket(key)]
 
     def find_token(self, key: Key) -> int | None:
         """Token that the fleet's status is to have; None in a cluster that never had several shards."""

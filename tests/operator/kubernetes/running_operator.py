@@ -18,6 +18,7 @@ from paternoster_contract import labels
 from paternoster_operator import handlers, queue
 from paternoster_operator.cluster import kopf_watches, watch_states
 from paternoster_operator.cluster.buckets import ONLY_SHARD
+from paternoster_operator.cluster.port import Key
 from paternoster_operator.desired.network_policy import Peers
 from paternoster_operator.settings import Settings
 
@@ -113,7 +114,11 @@ def _shorten_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def operator(
-    server: FakeApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch, peers: Peers | None = None
+    server: FakeApiServer,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    peers: Peers | None = None,
+    lease: Key | None = None,
 ) -> AsyncIterator[Running]:
     """It runs until the end of the block; both :data:`NAMESPACES` have a fleet."""
     _shorten_times(monkeypatch)
@@ -128,7 +133,7 @@ async def operator(
         memo = kopf.Memo(
             settings=Settings(look_seconds=0.1, peers=peers), host="127.0.0.1", port=_find_port(),
             namespaces=list(NAMESPACES),
-            lease=None, routes_secret=None, name_record=None, watched=watched, shard=ONLY_SHARD, shard_urls=(),
+            lease=lease, routes_secret=None, name_record=None, watched=watched, shard=ONLY_SHARD, shard_urls=(),
         )  # fmt: skip
         stop = asyncio.Event()
         task = asyncio.create_task(
