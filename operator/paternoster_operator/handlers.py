@@ -157,6 +157,7 @@ async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_in
     memo.tasks = [
         supervise_task(memo.operator.make_root_keys, "make-root-keys"),
         supervise_task(memo.operator.follow_names, "follow-names"),
+        supervise_task(memo.operator.measure_event_loop, "measure-event-loop"),
         supervise_task(memo.operator.shard_tables.follow, "follow-shards"),
     ]
     install_watches(watches, memo.watched.values(), traffic)

@@ -35,6 +35,7 @@ MOST_FLEETS_WITH_SERIES = 1000
 """LLMDeployments that have series of their own, shared out by namespace."""
 OBJECTIVES = {"ttft": "time_to_first_token_seconds", "itl": "inter_token_latency_seconds"}
 """Each objective of ``spec.slo`` and the engines' histogram that shows whether it is met."""
+SILENCE_BUCKETS_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _EDGES = {metric.key: metric.buckets for metric in ENGINE_METRICS}
 
 
@@ -88,6 +89,36 @@ class OperatorMetrics:
         )
         self._routes_secret_bytes = Gauge(
             "paternoster_operator_routes_secret_bytes", "Bytes of that copy, compressed.", registry=self.registry
+        )
+        self.name_record_read = Gauge(
+            "paternoster_operator_name_record_read",
+            "1 once the record of served names is read, 0 while no new fleet can get a name for want of it.",
+            registry=self.registry,
+        )
+        self.routes_rows, self.routes_bytes, self.routes_unread, self.routes_left_out = (
+            Gauge(f"paternoster_operator_routes_{name}", f"{text}, as it was last built.", registry=self.registry)
+            for name, text in (
+                ("rows", "Rows of the routing table"),
+                ("bytes", "Bytes of the routing table"),
+                ("unread", "LLMDeployments whose row of the routing table could not be built"),
+                ("left_out", "LLMDeployments for whose row the routing table has no room"),
+            )
+        )
+        self._scrapes = self._add_counter(
+            "scrapes", "Polls of engines and gateways for their numbers, by outcome: ok or failed.", "target", "outcome"
+        )
+        self._scrape_seconds = Histogram(
+            "paternoster_operator_scrape_seconds", "Duration of such a poll.", ("target",), registry=self.registry
+        )
+        for target in ("engine", "gateway"):
+            self._scrape_seconds.labels(target)
+            for outcome in ("ok", "failed"):
+                self._scrapes.labels(target, outcome)
+        self.event_loop_silence = Histogram(
+            "paternoster_operator_event_loop_silence_seconds",
+            "How much later than it was due the event loop served a timer, of which it has four a second.",
+            buckets=SILENCE_BUCKETS_SECONDS,
+            registry=self.registry,
         )
         self._name_record_faults = self._add_counter(
             "name_record_faults", "Times that the record of served names could not be used.", "reason"
@@ -189,6 +220,11 @@ class OperatorMetrics:
             key = f"{name}_{snake_case(loop)}"
             if key not in self._gauges:
                 self._gauges[key] = self._add_gauge(key, text)
+
+    def observe_scrape(self, target: str, succeeded: bool, seconds: float) -> None:
+        """Take in a poll of an ``engine`` or a ``gateway``."""
+        self._scrapes.labels(target, "ok" if succeeded else "failed").inc()
+        self._scrape_seconds.labels(target).observe(seconds)
 
     def observe_watch(self, kind: str, namespace: str, works: bool) -> None:
         """Take in that a watch failed, or that it works again."""

@@ -62,6 +62,7 @@ class Operator:
         self._scraper = Scraper(
             timeout_seconds=self.settings.scrape_timeout_seconds,
             gateway_url=self.settings.gateway_url,
+            observe=self.metrics.observe_scrape,
         )
         self._ownership = ownership
         owns, sees_all, read_fleet, find_token = (
@@ -81,9 +82,15 @@ class Operator:
         self.shard_tables = ShardTables(shard_urls, self.keys.operator_key, read_copy)
         self.metrics.shards_unread.set_function(lambda: self.shard_tables.num_unread)
         self.routes = RoutesTable(cluster, self._directory, self.keys, self.shard_tables)
+        metrics, routes = self.metrics, self.routes
+        metrics.name_record_read.set_function(lambda: self._directory.is_read)
+        metrics.routes_rows.set_function(lambda: len(routes.published.rows))
+        metrics.routes_bytes.set_function(lambda: routes.published.size)
+        metrics.routes_unread.set_function(lambda: len(routes.published.unread))
+        metrics.routes_left_out.set_function(lambda: len(routes.published.left_out))
         self._reconciler = Reconciler(
             cluster, self._scraper, self.settings, self.metrics, self._directory, self.keys,
-            routes_share=lambda key: self.routes.left_out.get(key), may_act=owns,
+            routes_share=lambda key: self.routes.published.left_out.get(key), may_act=owns,
         )  # fmt: skip
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile_once, workers=self.settings.workers, group=lambda key: key.namespace,
@@ -167,6 +174,14 @@ class Operator:
     async def follow_names(self) -> None:
         """Read the record of served names until cancelled, and write it while this operator acts."""
         await self._directory.follow_record(lambda: self._acting, lambda: self.synced)
+
+    async def measure_event_loop(self, period_seconds: float = 0.25) -> None:
+        """Export, until cancelled, how much later than due the event loop wakes this task."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            due = clock() + period_seconds
+            await asyncio.sleep(period_seconds)
+            self.metrics.event_loop_silence.observe(max(clock() - due, 0.0))
 
     async def make_root_keys(self) -> None:
         """Until they are there: gateways cannot start without theirs, and ask for nothing before."""

@@ -56,7 +56,15 @@ class Scraper:
     answers together have one limit of time.
     """
 
-    def __init__(self, *, timeout_seconds: float, gateway_url: str | None) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_seconds: float,
+        gateway_url: str | None,
+        observe: Callable[[str, bool, float], None] = lambda _target, _succeeded, _seconds: None,
+    ) -> None:
+        """``observe`` is called for each poll of an ``engine`` or a ``gateway``: whether it succeeded, and seconds."""
+        self._observe = observe
         self._timeout_seconds = timeout_seconds
         self._gateway_url = gateway_url
         self._session: aiohttp.ClientSession | None = None
@@ -188,6 +196,12 @@ class Scraper:
             log.warning("%s did not %s: %s", url, what, error_text(error))
 
     async def _engine_stats(self, url: str, adapter: EngineAdapter, keys: Sequence[str]) -> "_ReadEngine":
+        began = time.monotonic()
+        found = await self._read_engine(url, adapter, keys)
+        self._observe("engine", found.stats is not None, time.monotonic() - began)
+        return found
+
+    async def _read_engine(self, url: str, adapter: EngineAdapter, keys: Sequence[str]) -> "_ReadEngine":
         fault, deadline = "", asyncio.get_running_loop().time() + self._timeout_seconds
         try:
             try:
@@ -222,12 +236,14 @@ class Scraper:
         return adapter.parse_stats(answers, time.time())
 
     async def _gateway_stats(self, url: str) -> GatewayStats | None:
+        began, stats = time.monotonic(), None
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await _parse_gateway_stats(await self._get(url, LONGEST_GATEWAY_STATS))
+                stats = await _parse_gateway_stats(await self._get(url, LONGEST_GATEWAY_STATS))
         except Exception as error:
             _find_fault(url, error)
-            return None
+        self._observe("gateway", stats is not None, time.monotonic() - began)
+        return stats
 
     async def _read_answer(self, url: str, request: StatsRequest, keys: Sequence[str]) -> bytes:
         """Raises :class:`LimitsUnavailable` where the engine answers that it lacks what is read."""

@@ -28,7 +28,7 @@ LONGEST_PAUSE_SECONDS = 10.0
 class RequestTraffic(Protocol):
     """Counters of requests, and of objects that are written, by the kind of their objects."""
 
-    def count_request(self, method: str, resource: str, code: int) -> None: ...
+    def count_request(self, method: str, resource: str, code: int, seconds: float) -> None: ...
 
     def count_write(self, kind: str, reason: str) -> None: ...
 
@@ -70,7 +70,7 @@ class ApiRequests:
                 "are left",
                 retry_after_seconds=pause,
             )
-        code = 0
+        code, began = 0, self._clock()
         try:
             answer = await self._client.request(
                 method, path, body=body, serialize=False, _request_timeout=REQUEST_TIMEOUT_SECONDS, **params
@@ -99,7 +99,7 @@ class ApiRequests:
             raise ClusterError(f"{method.upper()} {path}: {error_text(error)}") from error
         finally:
             if self._traffic is not None:
-                self._traffic.count_request(method, _find_plural(path), code)
+                self._traffic.count_request(method, _find_plural(path), code, self._clock() - began)
 
 
 def parse_retry_after(headers: Mapping[str, str] | None) -> float:

@@ -9,6 +9,8 @@ from paternoster_operator.queue import QUEUED_KINDS, SCHEDULED, WorkQueue
 
 WAIT_BUCKETS_SECONDS = (0.005, 0.02, 0.1, 0.3, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
+REQUEST_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
 
 class ApiTraffic:
     """Counters of one operator, without the names of objects: their number depends on kinds alone."""
@@ -36,6 +38,12 @@ class ApiTraffic:
             "paternoster_operator_api_requests",
             "Requests that read one object, list by name, or write, by the HTTP status; code 0: no answer.",
             ("method", "resource", "code"),
+            registry=None,
+        )
+        self._seconds = Histogram(
+            "paternoster_operator_api_request_seconds",
+            "Time from sending one of these requests to its whole answer, or to its failure.",
+            buckets=REQUEST_BUCKETS_SECONDS,
             registry=None,
         )
         self._writes = Counter(
@@ -82,9 +90,10 @@ class ApiTraffic:
         """Take in a part of an answer; ``request`` is ``list`` or ``watch``."""
         self._bytes.labels(kind, request).inc(length)
 
-    def count_request(self, method: str, resource: str, code: int) -> None:
-        """Take in an answer to one of the other requests; ``code`` 0 where none came."""
+    def count_request(self, method: str, resource: str, code: int, seconds: float) -> None:
+        """Take in an answer to one of the other requests, after ``seconds``; ``code`` 0 where none came."""
         self._requests.labels(method, resource, str(code)).inc()
+        self._seconds.observe(seconds)
 
     def count_write(self, kind: str, reason: str) -> None:
         """Take in that an object of ``kind`` was sent."""

@@ -73,7 +73,7 @@ class PublishedTable:
 
     def fit_rows(self, capacity: int) -> "PublishedTable":
         """The rows, and names of unread ones, that fit into ``capacity`` bytes, shared out by namespace."""
-        if sum(len(row.line) for row in self.rows) + sum(row.size for row in self.unread) <= capacity:
+        if self.size + sum(row.size for row in self.unread) <= capacity:
             return self  # without sorting: gateways read the table twice a second
         sized = [Sized(str(row.fleet), row.fleet.namespace, len(row.line), row.created) for row in self.rows]
         sized += [Sized(str(row.fleet), row.fleet.namespace, row.size, row.created) for row in self.unread]
@@ -94,6 +94,11 @@ class PublishedTable:
     @property
     def table(self) -> RoutingTable:
         return RoutingTable(models={row.name: row.route for row in self.rows}, unread=self.unread_names)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its rows."""
+        return sum(len(row.line) for row in self.rows)
 
     @property
     def lines(self) -> bytes:

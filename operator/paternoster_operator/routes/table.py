@@ -57,14 +57,13 @@ class RoutesTable:
         self._built: dict[Key, _Built] = {}
         self._faults: dict[Key, str] = {}
         self._building: asyncio.Future[PublishedTable] | None = None
-        self.left_out: Mapping[Key, int] = {}
-        """Fleets left out of the table that was built last."""
+        self.published = PublishedTable()
+        """The table that was built last."""
 
     async def build(self) -> PublishedTable:
         """The table now; what is wrong with one fleet leaves out its row alone."""
-        published = self._others.merge(await self.build_own(), self._directory.recorded).fit_rows(MOST_BYTES)
-        self.left_out = published.left_out
-        return published
+        self.published = self._others.merge(await self.build_own(), self._directory.recorded).fit_rows(MOST_BYTES)
+        return self.published
 
     async def build_for_shards(self) -> PublishedTable:
         """What the operators of other shards read."""

@@ -51,6 +51,8 @@ async def test_nothing_is_sent_in_a_pause_that_the_server_asks_for(
     with pytest.raises(ClusterError, match=f"HTTP {status}"):
         await requests.send("get", PATH)
     assert client.num_requests == 2, "the pause is over"
+    counted = registry.get_sample_value("paternoster_operator_api_request_seconds_count")
+    assert counted == 2, "what is not sent takes no time"
     samples = {
         (each.labels["method"], each.labels["resource"], each.labels["code"]): each.value
         for family in registry.collect()

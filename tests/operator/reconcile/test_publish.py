@@ -1,6 +1,7 @@
 """What the operator publishes before it acts, while it acts, and while another does."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,32 @@ async def operator(document: Any) -> AsyncIterator[tuple[Operator, str]]:
 async def status(url: str) -> int:
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         return answer.status
+
+
+async def export(url: str) -> list[str]:
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
+        return (await answer.text()).splitlines()
+
+
+async def test_the_size_of_the_table_and_the_silence_of_the_event_loop_are_exported(
+    operator: tuple[Operator, str],
+) -> None:
+    one, url = operator
+    table = await one.routes.build()
+    silence = "paternoster_operator_event_loop_silence_seconds"
+    measuring = asyncio.create_task(one.measure_event_loop(0.01))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(time.sleep, 0.3)  # as a parser of a large answer would
+    await asyncio.sleep(0.05)
+    measuring.cancel()
+    lines = await export(url)
+    assert "paternoster_operator_routes_rows 1.0" in lines
+    assert f"paternoster_operator_routes_bytes {float(len(table.rows[0].line))}" in lines
+    assert "paternoster_operator_routes_unread 0.0" in lines
+    assert "paternoster_operator_routes_left_out 0.0" in lines
+    assert "paternoster_operator_name_record_read 1.0" in lines
+    (total,) = (float(line.split()[1]) for line in lines if line.startswith(f"{silence}_sum"))
+    assert total >= 0.25
 
 
 async def routed(url: str) -> list[str]:

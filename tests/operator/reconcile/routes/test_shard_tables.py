@@ -251,7 +251,7 @@ async def test_a_fleet_of_any_shard_learns_that_the_table_is_full(
         )  # fmt: skip
         handlers.lead_operators(memo)
         async with asyncio.timeout(20):
-            while one.operator.routes.left_out.get(B) is None:
+            while one.operator.routes.published.left_out.get(B) is None:
                 await asyncio.sleep(0.01)
         await handlers.stop_leading(memo)
 

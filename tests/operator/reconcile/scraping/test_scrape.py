@@ -21,12 +21,20 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     async def stats(_: web.Request) -> web.Response:
         return web.json_response(text=REPORTED.model_dump_json())
 
-    scraper = Scraper(timeout_seconds=2, gateway_url=None)
+    polls: list[tuple[str, bool]] = []
+
+    def observe(target: str, succeeded: bool, seconds: float) -> None:
+        assert seconds >= 0
+        polls.append((target, succeeded))
+
+    scraper = Scraper(timeout_seconds=2, gateway_url="http://127.0.0.1:1", observe=observe)
     async with listening(stats) as url:
+        assert await scraper.held_by_fleet() == {}
         answers, refused, _ = await scraper.read_engines({"ride-0": url, "ride-1": url, "gone": "http://127.0.0.1:1"})
         await scraper.close()
     assert answers == {"ride-0": REPORTED, "ride-1": REPORTED}
     assert refused == {}
+    assert sorted(polls) == [("engine", False), ("engine", True), ("engine", True), ("gateway", False)]
     assert {len(answer.model_fields_set) for answer in answers.values()} == {0}
     assert answers["ride-0"].default_parameters is answers["ride-1"].default_parameters, "as each sample is kept"
 
