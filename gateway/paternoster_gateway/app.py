@@ -9,11 +9,12 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.access.key_files import KeyFiles
@@ -51,7 +52,7 @@ from paternoster_gateway.proxy.liveness import Liveness
 from paternoster_gateway.proxy.proxy import Proxy
 from paternoster_gateway.proxy.replica_client import ReplicaClient
 from paternoster_gateway.records.call_record import CallRecords
-from paternoster_gateway.records.routes import add_record_routes
+from paternoster_gateway.records.routes import build_record_routes
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.source import Origin, TableSource
@@ -126,7 +127,7 @@ class Gateway:
         self._metrics.retain_only(table.models)
 
     @asynccontextmanager
-    async def run(self, _: FastAPI) -> AsyncIterator[None]:
+    async def run(self, _: Starlette) -> AsyncIterator[None]:
         """Follow the routing table, and whatever it lists, for as long as the application runs."""
         await self._client.open_session()
         await self._follower.open_session()
@@ -139,10 +140,10 @@ class Gateway:
         await self._proxy.close()
         await self._client.close()
 
-    async def forward(self, request: Request) -> Response:
+    async def forward(self, route: str, request: Request) -> Response:
+        """Answer a call; ``route``: its path as the router has it, so that its values are few."""
         started, details = time.monotonic(), forwarded.get() or Forwarded()
-        # The path as the router has it, so that its values are few.
-        model, route = "", request.scope["route"].path
+        model = ""
         try:
             key_digest, table = self._find_key_digest(request), self._source.require_table()
             if (party := self._known_parties.party_of(key_digest, table)) is not None:
@@ -191,7 +192,8 @@ class Gateway:
     async def list_models(self, request: Request) -> Response:
         return self._describe(describe_models, request)
 
-    async def get_model(self, model: str, request: Request) -> Response:
+    async def get_model(self, request: Request) -> Response:
+        model = request.path_params["model"]
         return self._describe(lambda table, key_digest: describe_model(table, model, key_digest), request)
 
     def _describe(self, describe: Callable[[RoutingTable, str], Mapping[str, object]], request: Request) -> Response:
@@ -200,14 +202,15 @@ class Gateway:
         except GatewayError as error:
             return JSONResponse(error.to_body(), error.status, error.to_headers())
 
-    def add_routes(self, app: FastAPI) -> None:
-        """Have ``app`` forward calls, list models, and answer probes, statistics and records of calls."""
-        for path in FORWARDED:
-            app.add_api_route(path, self.forward, methods=["POST"])
-        app.add_api_route(paths.MODELS, self.list_models)
-        app.add_api_route(paths.MODEL, self.get_model)
-        add_numbers(app, self._source, self._dispatcher, self._metrics, self._shutdown)
-        add_record_routes(app, self._records, self._roots)
+    def build_routes(self) -> list[Route]:
+        """Routes that forward calls, list models, and answer probes, statistics and records of calls."""
+        return [
+            *(Route(path, partial(self.forward, path), methods=["POST"]) for path in FORWARDED),
+            Route(paths.MODELS, self.list_models),
+            Route(paths.MODEL, self.get_model),
+            *build_number_routes(self._source, self._dispatcher, self._metrics, self._shutdown),
+            *build_record_routes(self._records, self._roots),
+        ]
 
 
 def create_app(
@@ -221,7 +224,7 @@ def create_app(
     only_probes_in_plain: bool = False,
     access_log: Callable[[str], object] | None = None,
     comment_seconds: float = 15,
-) -> FastAPI:
+) -> Starlette:
     """Build the gateway over the routing table at ``routes``, a URL or a file.
 
     ``engine_key``: where the root keys are from which the keys that it sends are made; without it, it sends none.
@@ -233,11 +236,8 @@ def create_app(
     """
     shutdown = shutdown or Shutdown()
     gateway = Gateway(routes, engine_key, last_routes, shutdown, comment_seconds)
-    app = FastAPI(
-        title="Paternoster gateway", lifespan=gateway.run, redirect_slashes=False, docs_url=None, redoc_url=None,
-        openapi_url=None,
-    )  # fmt: skip
-    gateway.add_routes(app)
+    app = Starlette(routes=gateway.build_routes(), lifespan=gateway.run)
+    app.router.redirect_slashes = False
     install_error_handlers(app)
     # The middleware added last is the outermost.
     app.add_middleware(UnforeseenErrors)
@@ -255,23 +255,20 @@ def create_app(
     return app
 
 
-def add_numbers(
-    app: FastAPI, source: TableSource, dispatcher: Dispatcher, metrics: GatewayMetrics, shutdown: Shutdown
-) -> None:
-    """Have ``app`` answer probes and statistics."""
+def build_number_routes(
+    source: TableSource, dispatcher: Dispatcher, metrics: GatewayMetrics, shutdown: Shutdown
+) -> list[Route]:
+    """The routes of probes and statistics."""
 
-    @app.get(paths.HEALTH)
-    async def check_health() -> Response:
+    async def check_health(_: Request) -> Response:
         return Response(status_code=200)
 
-    @app.get(paths.READY)
-    async def check_readiness() -> Response:
+    async def check_readiness(_: Request) -> Response:
         age = source.age_seconds
         table = {"from": source.origin, "age_seconds": None if age is None else round(age, 1)}
         status = "ending" if shutdown.begun else "ready" if source.has_table else "no routing table"
         return JSONResponse({"status": status, "routing_table": table}, 200 if status == "ready" else 503)
 
-    @app.get(paths.STATS)
     async def report_stats(request: Request) -> Response:
         table, query, only = source.table, request.query_params, None
         if (fleet := query.get(FLEET)) is not None:
@@ -281,12 +278,18 @@ def add_numbers(
         numbers = metrics.build_stats(table.models, dispatcher.count_held, dispatcher.count_rejected, only)
         return Response(numbers.model_dump_json(), media_type="application/json")
 
-    @app.get(paths.METRICS)
-    async def export_metrics() -> Response:
+    async def export_metrics(_: Request) -> Response:
         # As at each table: an answer that began while the model was in the table may have ended since.
         metrics.retain_only(source.table.models)
         metrics.set_gauges(dispatcher.count_held)
         return Response(await render_metrics(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return [
+        Route(paths.HEALTH, check_health),
+        Route(paths.READY, check_readiness),
+        Route(paths.STATS, report_stats),
+        Route(paths.METRICS, export_metrics),
+    ]
 
 
 def describe_models(table: RoutingTable, key_digest: str) -> dict[str, object]:
@@ -365,7 +368,7 @@ async def _read_call(request: Request, key_digest: str, table: RoutingTable, *, 
     return call
 
 
-def install_error_handlers(app: FastAPI) -> None:
+def install_error_handlers(app: Starlette) -> None:
     """Have ``app`` answer unknown paths and methods, and its own faults, with an OpenAI error body."""
 
     async def answer_refusal(_: Request, error: Exception) -> JSONResponse:

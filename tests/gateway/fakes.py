@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from paternoster_contract.http import paths
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -48,7 +48,7 @@ def route(*engines: FakeEngine, ready: bool = True, **fields: Any) -> ModelRoute
 
 
 @asynccontextmanager
-async def serving(app: FastAPI, limits: HttpLimits | None = None) -> AsyncIterator[str]:
+async def serving(app: Starlette, limits: HttpLimits | None = None) -> AsyncIterator[str]:
     """The URL of ``app``, which listens while in the block."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = LimitedServer(app, limits or HttpLimits())

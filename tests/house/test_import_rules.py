@@ -40,7 +40,7 @@ FAULTS = {
     ),
     "Pure code does no I/O and reads no clock": ("operator.autoscaling.autoscaler", "time"),
     "torch only where tensors are": ("engine.core.batch", "torch"),
-    "fastapi only in the HTTP servers": ("operator.scrape", "fastapi"),
+    "fastapi only in the engine's HTTP server": ("operator.scrape", "fastapi"),
     "HTTP clients and metrics only where they are used": ("contract.routing", "aiohttp"),
     "kopf only in the handlers and the operator command, the Kubernetes client only in its adapter": (
         "operator.reconcile",

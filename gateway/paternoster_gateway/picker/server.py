@@ -9,15 +9,15 @@ from typing import Any
 
 import grpc
 from envoy.service.ext_proc.v3.external_processor_pb2_grpc import add_ExternalProcessorServicer_to_server
-from fastapi import FastAPI
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from starlette.applications import Starlette
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR
 from paternoster_contract.http.base_url import join_base_url
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise_task
-from paternoster_gateway.app import add_numbers, install_error_handlers
+from paternoster_gateway.app import build_number_routes, install_error_handlers
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.picker.exchange import MAX_CHUNK_BYTES
 from paternoster_gateway.picker.limits import PickerLimits
@@ -78,7 +78,7 @@ class PickerHealth:
 class RunningPicker:
     """A picker that listens."""
 
-    app: FastAPI
+    app: Starlette
     """Application with its probes and statistics."""
     picks: str
     """Address of its streams."""
@@ -128,13 +128,13 @@ async def run_picker(
     health = grpc.aio.server(options=[("grpc.so_reuseport", 0)], maximum_concurrent_rpcs=64)
     PickerHealth(source, shutdown).add_to_server(health)
     addresses = [_listen(picks, ports.host, ports.picks), _listen(health, ports.host, ports.health)]
-    app = FastAPI(redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None)
+    app = Starlette(routes=build_number_routes(source, dispatcher, metrics, shutdown))
+    app.router.redirect_slashes = False
     install_error_handlers(app)
     # The middleware added last is the outermost.
     app.add_middleware(UnforeseenErrors)
     app.add_middleware(RequestId)
     app.add_middleware(CanonicalRequestLine)
-    add_numbers(app, source, dispatcher, metrics, shutdown)
     await follower.open_session()
     following = supervise_task(source.follow_table, "follow-table")
     await asyncio.gather(picks.start(), health.start())

@@ -12,7 +12,7 @@ import socket
 import time
 from types import FrameType
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paternoster_contract.settings.http_limits import HttpLimits
@@ -66,7 +66,7 @@ class Server(LimitedServer):
 
     def __init__(
         self,
-        app: FastAPI,
+        app: Starlette,
         limits: HttpLimits,
         shutdown: Shutdown,
         *,

@@ -9,7 +9,7 @@ import logging
 import ssl
 from pathlib import Path
 
-from fastapi.responses import JSONResponse
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.http import paths

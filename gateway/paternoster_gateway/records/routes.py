@@ -1,7 +1,8 @@
 """``GET /debug/requests``: what became of the calls of this gateway, for who has the gateways' root key."""
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import (
@@ -22,8 +23,8 @@ LONGEST_ID = 128
 """Characters of an id, as of those that the gateway takes from a client."""
 
 
-def add_record_routes(app: FastAPI, records: CallRecords, roots: KeyFiles | None) -> None:
-    """Add the routes of records. Without ``roots`` a gateway sends no keys and asks for none here."""
+def build_record_routes(records: CallRecords, roots: KeyFiles | None) -> list[Route]:
+    """The routes of records. Without ``roots`` a gateway sends no keys and asks for none here."""
 
     def refuse_caller(request: Request) -> Response | None:
         if roots is None:
@@ -33,7 +34,6 @@ def add_record_routes(app: FastAPI, records: CallRecords, roots: KeyFiles | None
             return None
         return _write_error(401, "AuthenticationError", "this is for who has the root key of the gateways")
 
-    @app.get(paths.DEBUG_REQUESTS)
     async def list_records(request: Request) -> Response:
         if (refused := refuse_caller(request)) is not None:
             return refused
@@ -43,8 +43,8 @@ def add_record_routes(app: FastAPI, records: CallRecords, roots: KeyFiles | None
             return _write_error(400, "BadRequestError", message)
         return JSONResponse({"requests": records.list_slowest(int(number), request.query_params.get("tenant"))})
 
-    @app.get(paths.DEBUG_REQUESTS + "/{request_id:path}")
-    async def find_record(request_id: str, request: Request) -> Response:
+    async def find_record(request: Request) -> Response:
+        request_id = request.path_params["request_id"]
         if (refused := refuse_caller(request)) is not None:
             return refused
         if len(request_id) > LONGEST_ID:
@@ -54,6 +54,11 @@ def add_record_routes(app: FastAPI, records: CallRecords, roots: KeyFiles | None
             message = "no such call has ended here, or others have taken its place; each gateway has its own calls"
             return _write_error(404, "NotFoundError", message)
         return JSONResponse({"requests": found})
+
+    return [
+        Route(paths.DEBUG_REQUESTS, list_records),
+        Route(paths.DEBUG_REQUESTS + "/{request_id:path}", find_record),
+    ]
 
 
 def _write_error(status: int, kind: str, message: str) -> Response:

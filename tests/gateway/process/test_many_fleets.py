@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from paternoster_contract.http import paths
 from paternoster_contract.routing import ModelRoute, RoutingTable

@@ -10,7 +10,7 @@ import aiohttp
 import httpx
 import pytest
 from aiohttp import web
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from tests.gateway.fakes import Door, serving_table
 
 from paternoster_contract.access.identity import Identity
@@ -20,7 +20,7 @@ from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS, REQU
 from paternoster_contract.request_phases import PHASES, RequestPhases, WaitReason
 from paternoster_e2e.fakes.engine import Behave, FakeEngine
 from paternoster_gateway.records.call_record import CallRecords
-from paternoster_gateway.records.routes import add_record_routes
+from paternoster_gateway.records.routes import build_record_routes
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 PATH = "/v1/chat/completions"
@@ -204,8 +204,7 @@ async def test_only_who_has_the_root_key_reads_records(
 
 
 async def test_without_a_root_key_in_its_file_nobody_reads_records(tmp_path: Path) -> None:
-    app = FastAPI()
-    add_record_routes(app, CallRecords(), KeyFiles(tmp_path / "missing"))
+    app = Starlette(routes=build_record_routes(CallRecords(), KeyFiles(tmp_path / "missing")))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         for path in ("", "/one"):
             assert (await client.get(f"/debug/requests{path}")).status_code == 401
