@@ -37,7 +37,7 @@ from paternoster_gateway.routing.prefix_routing import PrefixRouting, PromptToke
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_http.open_requests import open_request_alone
 
-REQUESTS = 4000
+REQUESTS = 2000
 KEYS = ["sk-a" * 8, "sk-b" * 8]
 URLS = [f"http://10.0.0.{number}:8000" for number in range(6)]
 PATH = "/v1/chat/completions"
