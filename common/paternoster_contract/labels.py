@@ -39,6 +39,8 @@ ENGINE_TYPE = "paternoster.dev/engine-type"
 """Annotation of a pod whose engine is not ours: which it is, as ``engine.runtime.type`` was when the pod was made."""
 BUCKET = "paternoster.dev/bucket"
 """Label of LLMDeployments and their children by which an operator's shards select what they watch."""
+SHARD = "paternoster.dev/shard"
+"""Label of an operator's pod: the number of its shard, where there are several."""
 UPSTREAM_MODEL = "paternoster.dev/upstream-model"
 """Annotation of a pod: the model's name at its engine, where that is not the fleet's served name."""
 

@@ -19,7 +19,7 @@ _PERMANENT = frozenset({400, 403, 405, 422})
 """Refusals that the same request would meet again."""
 _KIND_UNKNOWN = "no matches for kind"
 """Text in a 403 by admission that looks up the owner's kind, while the CRD is not known everywhere."""
-_LONGEST_ANSWER = 64 * 2**20
+LONGEST_ANSWER = 64 * 2**20
 """Bytes: a list of the pods of a target has some 10 KiB for each."""
 LONGEST_PAUSE_SECONDS = 10.0
 """Pause that an API server may ask for (``Retry-After``)."""
@@ -55,7 +55,7 @@ class ApiRequests:
         body: Object | None = None,
         *,
         ignore: tuple[int, ...] = (),
-        longest: int = _LONGEST_ANSWER,
+        longest: int = LONGEST_ANSWER,
         **params: Any,
     ) -> Mapping[str, Any] | None:
         """One request and its answer, None where it met ``ignore``; one of more than ``longest`` bytes is an error.

@@ -1,20 +1,25 @@
 """Reading LLMDeployments and their pods as a user, from the cluster of the kubeconfig."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
+from aiohttp import ClientError
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, CoreV1Api, CustomObjectsApi
 
 from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
+from paternoster_contract.http.paths import METRICS
+from paternoster_operator.cluster.api_requests import LONGEST_ANSWER
 
 TIMEOUT_SECONDS = 10
 MOST_PODS = 500
-"""Pods that are read of one fleet."""
+"""Pods that are read of one fleet, or of one installation."""
+OPERATOR_SELECTOR = "app.kubernetes.io/part-of=paternoster,app.kubernetes.io/component=operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,62 @@ def read_pods(namespace: str, selector: str) -> Sequence[Mapping[str, Any]]:
         return cast(Sequence[Mapping[str, Any]], listed["items"])
 
     return asyncio.run(read())
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPage:
+    """What one operator's pod answered."""
+
+    pod: Mapping[str, Any]
+    answer: str | OSError
+    """Text of the metrics, or why there is none."""
+    at: float
+    """Time of the answer, on the monotonic clock."""
+
+
+def read_operators(namespace: str | None) -> Sequence[MetricsPage]:
+    """Read the metrics of every operator in ``namespace``, by the API server's proxy of pods.
+
+    ``namespace`` is the context's own when None. Raises ``OSError`` as :func:`read_resource`.
+    """
+
+    async def read() -> Sequence[MetricsPage]:
+        async with _current_context() as context:
+            where = namespace or context.namespace
+            found = await context.core.list_namespaced_pod_without_preload_content(
+                where, label_selector=OPERATOR_SELECTOR, limit=MOST_PODS, _request_timeout=TIMEOUT_SECONDS
+            )
+            if found.status != 200:
+                raise ApiException(status=found.status, reason=found.reason)
+            pods = (await found.json())["items"]
+            if not pods:
+                raise OSError(
+                    f"namespace {where} in the cluster of context {context.name} has no pod with the labels "
+                    f"{OPERATOR_SELECTOR}; -n names the namespace of the operators"
+                )
+            return await asyncio.gather(*(_read_page(context.core, where, pod) for pod in pods))
+
+    return asyncio.run(read())
+
+
+async def _read_page(core: CoreV1Api, namespace: str, pod: Mapping[str, Any]) -> MetricsPage:
+    declared = [port for container in pod["spec"]["containers"] for port in container.get("ports", ())]
+    port = next((each["containerPort"] for each in declared if each.get("name") == "http"), 8080)
+    text: str | OSError
+    try:
+        response = await core.connect_get_namespaced_pod_proxy_with_path_without_preload_content(
+            f"{pod['metadata']['name']}:{port}", namespace, METRICS.strip("/"), _request_timeout=TIMEOUT_SECONDS
+        )
+        body = bytearray()
+        async for piece in response.content.iter_chunked(2**16):
+            body += piece
+            if len(body) > LONGEST_ANSWER:
+                response.close()
+                raise OSError(f"the answer is longer than {LONGEST_ANSWER} bytes")
+        text = body.decode(errors="replace") if response.status == 200 else OSError(f"HTTP {response.status}")
+    except (ApiException, ClientError, TimeoutError, OSError) as error:
+        text = OSError(error_text(error) or "no answer in time")
+    return MetricsPage(pod, text, time.monotonic())
 
 
 @asynccontextmanager

@@ -2,9 +2,19 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+
+class OperatorPage(NamedTuple):
+    """What one operator answered for its metrics."""
+
+    text: str
+    at: float
+    """Time of the answer, on the monotonic clock."""
+    pod: Mapping[str, Any] | None = None
+    """None where a URL names the operator."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,9 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
 
 
-def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to read LLMDeployments."""
-    parser.add_argument("-n", "--namespace", help="its namespace (default: the kubeconfig's; on this machine, any)")
+def add_source_arguments(parser: argparse.ArgumentParser, whose: str = "its") -> None:
+    """Where to read LLMDeployments, or operators; ``whose`` namespace there is a flag for."""
+    parser.add_argument(
+        "-n", "--namespace", help=f"{whose} namespace (default: the kubeconfig's; on this machine, any)"
+    )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--server",
@@ -69,6 +81,29 @@ def read_pods(args: argparse.Namespace, document: Mapping[str, Any]) -> Sequence
         for pod in fetch_list(server, PODS)
         if pod["metadata"]["namespace"] == namespace and wanted.items() <= pod["metadata"].get("labels", {}).items()
     ]
+
+
+def read_operators(args: argparse.Namespace) -> tuple[dict[str, OperatorPage], dict[str, str]]:
+    """Return the metrics of each operator by its name, and why those of others were not read; raises ``OSError``."""
+    from time import monotonic
+
+    from paternoster_contract.http.paths import METRICS
+    from paternoster_operator.cluster.api_requests import LONGEST_ANSWER
+    from paternoster_operator.cluster.kubeconfig import read_operators
+    from paternoster_operator.local.client import fetch
+
+    server = _find_server(args)
+    if server is not None:
+        text = fetch(server, METRICS, LONGEST_ANSWER).decode(errors="replace")
+        return {server: OperatorPage(text, monotonic())}, {}
+    read, unread = dict[str, OperatorPage](), dict[str, str]()
+    for page in _read_cluster(args, lambda: read_operators(args.namespace)):
+        name = page.pod["metadata"]["name"]
+        if isinstance(page.answer, str):
+            read[name] = OperatorPage(page.answer, page.at, page.pod)
+        else:
+            unread[name] = str(page.answer)
+    return read, unread
 
 
 def _find_server(args: argparse.Namespace) -> str | None:

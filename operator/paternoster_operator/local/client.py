@@ -26,14 +26,23 @@ def running_server() -> str | None:
 
 
 def fetch_list(server: str, path: str) -> list[dict[str, Any]]:
-    """The objects of the list at ``path`` of the operator at ``server``; raises ``OSError`` naming ``server``.
+    """The objects of the list at ``path`` of the operator at ``server``; raises ``OSError`` naming ``server``."""
+    try:
+        items: list[dict[str, Any]] = json.loads(fetch(server, path))["items"]
+    except ValueError as error:
+        raise OSError(f"{server.rstrip('/')} is no operator's address: {error}") from error
+    return items
+
+
+def fetch(server: str, path: str, longest: int = -1) -> bytes:
+    """The answer at ``path`` of the operator at ``server``, its first ``longest`` bytes; raises as :func:`fetch_list`.
 
     A session of this user is sent its key, and no other server is.
     """
     server = server.rstrip("/")
     try:
         with urlopen(Request(server + path, headers=_read_credentials(server)), timeout=TIMEOUT_SECONDS) as response:
-            items: list[dict[str, Any]] = json.load(response)["items"]
+            answer: bytes = response.read(longest)
     except ValueError as error:
         raise OSError(f"{server} is no operator's address: {error}") from error
     except HTTPError as error:
@@ -41,7 +50,7 @@ def fetch_list(server: str, path: str) -> list[dict[str, Any]]:
         raise OSError(f"{server} does not answer: {error.reason}{whose}") from error
     except OSError as error:
         raise OSError(f"{server} does not answer: {getattr(error, 'reason', error)}") from error
-    return items
+    return answer
 
 
 def fetch_calls(
