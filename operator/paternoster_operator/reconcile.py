@@ -55,8 +55,8 @@ class Reconciler:
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile once; returns the seconds until the next time, None when the object is gone or cannot be used.
 
-        What it raises but :class:`NamespaceEnding` and :class:`FleetHandedOver` is in the object's conditions, too, if they
-        could be written.
+        What it raises is in the object's conditions, too, if they could be written; not :class:`NamespaceEnding` and
+        :class:`FleetHandedOver`.
         """
         with self._metrics.reconcile_seconds.time():
             try:
