@@ -66,6 +66,22 @@ def fetch_model(
         return model
 
 
+def fetch_adapter(address: str, cache: DownloadCache, most_bytes: int) -> CachedModel:
+    """The adapter (LoRA) behind ``address``, as its source has it now, in a folder of the cache.
+
+    ``most_bytes``: of both of its files. What the cache has already is not fetched again. Raises :class:`SourceError`.
+    """
+    parsed, retry = parse_address(address), RetryPauses()
+    with _unusable_cache(address):
+        cache.make_folder()
+        cache.remove_leftovers()
+    with _name_model(address), _unusable_cache(address), contextlib.closing(open_source(parsed)) as source:
+        listing = retry.call_again(source.list, f"model {address!r}")
+        plan = make_plan(parsed, listing, most_adapter_bytes=most_bytes)
+        hash_files = functools.partial(_hash_files, report=lambda _: None)
+        return cache.lease_model(plan.key, hash_files) or _fetch_plan(plan, cache, source, lambda _: None, retry)
+
+
 def fetch_side_file(address: str, name: str, folder: Path) -> None:
     """One file of a model's folder that is no weights, as ``config.json``, into ``folder``; not into the cache.
 

@@ -19,6 +19,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5,6})-of-(?P<count>\d{5,6})(?P<ending>\.gguf|\.safetensors)")
 _USUAL = re.compile(r"model([._-].*)?\.safetensors")
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+"""What PEFT writes of an adapter (LoRA)."""
 MOST_PARTS = 2048
 BESIDE_GGUF = ("mmproj*.gguf", "imatrix*.gguf")
 """GGUF files beside a language model: projectors of images, and statistics of activations."""

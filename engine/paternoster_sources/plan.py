@@ -84,15 +84,19 @@ class FetchPlan:
         return f"{readable}-{hashlib.sha256(content.encode()).hexdigest()[:20]}"
 
 
-def make_plan(address: Address, listing: Listing) -> FetchPlan:
-    """Choose the files of one model.
+def make_plan(address: Address, listing: Listing, *, most_adapter_bytes: int | None = None) -> FetchPlan:
+    """Choose the files of one model, or with ``most_adapter_bytes`` of an adapter that has no more.
 
     Raises :class:`SourceNotFound`, :class:`NoWeights`, :class:`UnsafeWeights`, :class:`AmbiguousWeights`,
     :class:`TooLarge` and :class:`UnsafeListing`.
     """
     files = _check_files(address, listing.files)
-    form, chosen = _choose_format(address, files)
-    _check_sizes(address, chosen)
+    if most_adapter_bytes is None:
+        form, chosen = _choose_format(address, files)
+        _check_sizes(address, chosen, LARGEST_MODEL)
+    else:
+        form, chosen = "safetensors", _choose_adapter(address, files)
+        _check_sizes(address, chosen, most_adapter_bytes)
     return FetchPlan(address, listing.revision, form, tuple(sorted(chosen, key=lambda file: file.name)))
 
 
@@ -160,6 +164,19 @@ def _choose_format(
     )
 
 
+def _choose_adapter(address: Address, files: Iterable[RemoteFile]) -> list[RemoteFile]:
+    """The two files of an adapter, whatever else its folder has: a tokenizer, or the model that it is for."""
+    chosen = {file.name: file for file in files if file.name in names.ADAPTER_FILES}
+    if address.file is not None or len(chosen) < len(names.ADAPTER_FILES):
+        lacks = [name for name in names.ADAPTER_FILES if name not in chosen]
+        lacking = f"has no {_format_list(lacks)}" if lacks else f"names the file {address.file!r}"
+        raise NoWeights(
+            f"model {address.text!r}: {lacking}: must be a folder with an adapter that PEFT wrote, "
+            f"{' and '.join(names.ADAPTER_FILES)}"
+        )
+    return list(chosen.values())
+
+
 def _find_parts(address: Address, name: str, ggufs: list[RemoteFile]) -> list[RemoteFile]:
     """Return the file ``name``, or all files of the split model that it is a part of."""
     parts = names.parts_of(name)
@@ -175,7 +192,7 @@ def _check_whole(address: Address, chosen: Collection[str]) -> None:
         )
 
 
-def _check_sizes(address: Address, files: list[RemoteFile]) -> None:
+def _check_sizes(address: Address, files: list[RemoteFile], most_bytes: int) -> None:
     if len(files) > MOST_FILES:
         raise TooLarge(f"model {address.text!r}: has {len(files)} files: must be at most {MOST_FILES}")
     for file in files:
@@ -186,8 +203,8 @@ def _check_sizes(address: Address, files: list[RemoteFile]) -> None:
         if file.size > largest:
             raise TooLarge(f"model {address.text!r}: {file.name!r} has {file.size} bytes: must be at most {largest}")
     total = sum(file.size for file in files)
-    if total > LARGEST_MODEL:
-        raise TooLarge(f"model {address.text!r}: has {total} bytes: must be at most {LARGEST_MODEL}")
+    if total > most_bytes:
+        raise TooLarge(f"model {address.text!r}: has {total} bytes: must be at most {most_bytes}")
 
 
 def _format_list(files: Iterable[RemoteFile | str]) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
+from paternoster_contract.labels import ADAPTERS_ENV, ADAPTERS_LIMIT_ENV, MODELS_ENV, MODELS_LIMIT_ENV
 from paternoster_sources import names
 from paternoster_sources.errors import CacheUnusable, NoSpace
 from paternoster_sources.plan import Digest, FetchPlan
@@ -72,10 +72,13 @@ class DownloadCache:
     @classmethod
     def from_env(cls) -> "DownloadCache":
         folder = Path(os.environ.get(MODELS_ENV) or DEFAULT_FOLDER).expanduser().absolute()
-        limit_text = os.environ.get(MODELS_LIMIT_ENV)
-        if limit_text and not re.fullmatch(r"[1-9]\d{0,17}", limit_text):
-            raise CacheUnusable(f"${MODELS_LIMIT_ENV} is {limit_text!r}: must be a whole number of bytes above 0")
-        return cls(folder, int(limit_text) if limit_text else None)
+        return cls(folder, _read_limit(MODELS_LIMIT_ENV))
+
+    @classmethod
+    def for_adapters(cls) -> "DownloadCache":
+        """That of adapters: the models' own unless the environment names another."""
+        folder = os.environ.get(ADAPTERS_ENV)
+        return cls(Path(folder).absolute(), _read_limit(ADAPTERS_LIMIT_ENV)) if folder else cls.from_env()
 
     def find_model(
         self, address: str, hash_files: HashFiles | None = None, *, verify: bool = False
@@ -250,6 +253,14 @@ class DownloadCache:
 
     def _pointer_path(self, address: str) -> Path:
         return self.folder / "addresses" / f"{hashlib.sha256(address.encode()).hexdigest()[:40]}.json"
+
+
+def _read_limit(variable: str) -> int | None:
+    """The bytes that a variable of the environment allows; None where it is not set."""
+    text = os.environ.get(variable)
+    if text and not re.fullmatch(r"[1-9]\d{0,17}", text):
+        raise CacheUnusable(f"${variable} is {text!r}: must be a whole number of bytes above 0")
+    return int(text) if text else None
 
 
 def _total_size(partial: Path) -> int:
