@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+ADAPTER_DIGEST = r"^sha256:[0-9a-f]{64}$"
+"""How the SHA-256 of an adapter's file of weights is written."""
 LONGEST_QUEUE_MILLISECONDS = 86_400_000
 """The largest limit on the time in an engine's queue: a day."""
 
@@ -35,9 +37,19 @@ class LoadLoraAdapter(BaseModel):
     """Body of ``POST /v1/load_lora_adapter``, as vLLM's."""
 
     lora_name: str = Field(description="what clients name as their model")
-    lora_path: str = Field(description="folder that PEFT wrote, or its file of weights, where the engine runs")
+    lora_path: str = Field(
+        description="folder that PEFT wrote, or its file of weights, where the engine runs; or the address of a folder "
+        "that the engine fetches: hf://, s3://, gs://, oci-archive:// or oci-layout://, and file:///"
+    )
     load_inplace: bool = Field(default=False, description="whether a name that is there already gets this adapter")
     is_3d_lora_weight: Literal[False] = Field(default=False, description="of experts, which have no adapters")
+    lora_digest: str | None = Field(
+        default=None, pattern=ADAPTER_DIGEST, description="what its file of weights must hash to, sha256:..."
+    )
+    lora_version: str = Field(default="", max_length=64, description="reported in /stats with what came of the load")
+    wait: bool = Field(
+        default=True, description="false: answered at once; /stats reports what came of it, and the last load counts"
+    )
 
 
 class UnloadLoraAdapter(BaseModel):

@@ -9,3 +9,7 @@ LONGEST_NAME = 512
 MAX_ALIASES = 16
 """Names of a model beside its first."""
 MAX_SERVED_NAMES = 1 + MAX_ALIASES
+MAX_ADAPTERS = 64
+"""Adapters (LoRA) of a fleet, each of which is a model's name, too."""
+LONGEST_FAULT = 300
+"""Characters of why an adapter cannot be loaded."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from paternoster_contract.admin import LONGEST_QUEUE_MILLISECONDS, LiveConfigPatch
 from paternoster_contract.default_parameters import DefaultParameters
-from paternoster_contract.limits import LONGEST_NAME, MAX_ALIASES
+from paternoster_contract.limits import LONGEST_FAULT, LONGEST_NAME, MAX_ADAPTERS, MAX_ALIASES
 
 MOST_MODELS = 10_000
 """In a gateway's stats, which share them out by namespace."""
@@ -65,6 +65,19 @@ class Unreported(StrEnum):
     """Requests that came, ended or were refused."""
     STEPS = "steps"
     """What a step has in it and how long it takes."""
+
+
+class LoraAdapterStats(BaseModel):
+    """One adapter (LoRA) of an engine: what requests for its name get, and what came of its last load."""
+
+    model_config = ConfigDict(allow_inf_nan=False, frozen=True)
+
+    name: str = Field(max_length=LONGEST_NAME)
+    version: str = Field(default="", max_length=64, description="lora_version of its last load")
+    ready: bool = Field(description="whether requests for the name are answered, by this version or the one before")
+    loading: bool = Field(default=False, description="true until the last load has ended")
+    fault: str = Field(default="", max_length=LONGEST_FAULT, description="why the last load failed; empty: it did not")
+    failed_at: Seconds | None = Field(default=None, description="when that was, in seconds since the epoch")
 
 
 class EngineStats(BaseModel):
@@ -156,6 +169,10 @@ class EngineStats(BaseModel):
         "that does not tell",
     )
 
+    adapters: tuple[LoraAdapterStats, ...] | None = Field(
+        default=None, max_length=MAX_ADAPTERS, description="the first of its adapters (LoRA); null from an engine that "
+        "has none",
+    )  # fmt: skip
     unreported: tuple[Unreported, ...] = Field(
         default=(), max_length=len(Unreported), description="what the engine does not report; our own reports all"
     )

@@ -7,18 +7,20 @@ unloaded or evicted, while requests run: none of them sees another one, and its 
 import asyncio
 import gc
 import logging
+import threading
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from paternoster_contract.limits import LONGEST_NAME
+from paternoster_contract.limits import LONGEST_FAULT, LONGEST_NAME, MAX_ADAPTERS
+from paternoster_contract.stats import LoraAdapterStats
+from paternoster_engine.model.adapters.adapter_source import AdapterFiles, resolve_adapter
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.fields import shorten_value
 from paternoster_engine.server.errors import AdapterUnavailable, InvalidAdapter, UnknownModel
@@ -49,11 +51,16 @@ class NamedAdapter:
 
     name: str
     path: str
+    """Where its files lie."""
     digest: bytes
     created: int
     """Time of its load, in seconds since 1970."""
     found: "LoraAdapter | None" = field(default=None, compare=False, repr=False)
     """Adapter that a request on its way holds, should the name get another one meanwhile."""
+    source: str = ""
+    """Path or address that it was loaded from."""
+    files: AdapterFiles | None = field(default=None, compare=False, repr=False)
+    """Keeps what was fetched in the cache while the name stands for it."""
 
     def mark_fingerprint(self, fingerprint: str) -> str:
         """``fingerprint`` of the model, with this adapter."""
@@ -82,6 +89,7 @@ class AdapterStore:
         self._freed = asyncio.Event()
         self.counts: Counter[str] = Counter()
         """Numbers of ``loads``, ``evictions``, and ``waits`` of requests for an adapter that was not in memory."""
+        self.background = BackgroundLoads(self)
 
     @property
     def named(self) -> list[NamedAdapter]:
@@ -115,23 +123,26 @@ class AdapterStore:
         named = self._named[name]
         return replace(named, found=self._alive.get(named.digest))
 
-    async def load(self, name: str, path: str, *, in_place: bool = False) -> None:
-        """Make ``name`` stand for the adapter at ``path``; raises :class:`InvalidAdapter`, with nothing changed.
+    async def load(self, name: str, source: str, *, digest: str | None = None, in_place: bool = False) -> None:
+        """Make ``name`` stand for the adapter at ``source``, a path or an address to fetch it from.
 
-        ``in_place``: where ``name`` stands for one already; requests that run go on with that.
+        ``digest``: what its weights must hash to. ``in_place``: where ``name`` stands for one already; requests that
+        run go on with that. Raises :class:`InvalidAdapter`, with nothing changed.
         """
-        open_adapter = self._check_load(name, path)
+        open_adapter = self.check_load(name, source)
         self._check_name(name, in_place=in_place)
         try:
+            files = await _read_in_thread(partial(resolve_adapter, source, digest, self.max_bytes), source)
+            path = str(files.path)
             adapter = await self._read(open_adapter, path)
         except ModelError as error:
             raise InvalidAdapter("lora_path", f"lora_path: {error}") from error
         # Another load may have ended meanwhile.
         self._check_name(name, in_place=in_place)
-        self._named[name] = NamedAdapter(name, path, adapter.digest, int(time.time()))
+        self._named[name] = NamedAdapter(name, path, adapter.digest, int(time.time()), source=source, files=files)
         self._mark_used(adapter)
         self._forget_nameless()
-        log.info("adapter %s loaded from %s: %d bytes, digest %s", name, path, adapter.nbytes, adapter.digest.hex())
+        log.info("adapter %s loaded from %s: %d bytes, digest %s", name, source, adapter.nbytes, adapter.digest.hex())
 
     def _check_name(self, name: str, *, in_place: bool) -> None:
         if name in self._named and not in_place:
@@ -145,8 +156,9 @@ class AdapterStore:
 
     def unload(self, name: str) -> None:
         """Take ``name`` away at once; memory is freed when no request has it. Raises :class:`UnknownModel`."""
-        self.find_adapter(name)
-        del self._named[name]
+        if not self.background.forget(name):
+            self.find_adapter(name)
+        self._named.pop(name, None)
         self._forget_nameless()
         log.info("adapter %s unloaded", name)
 
@@ -172,7 +184,8 @@ class AdapterStore:
             self._mark_used(adapter)
         return adapter
 
-    def _check_load(self, name: str, path: str) -> Open:
+    def check_load(self, name: str, source: str) -> Open:
+        """Raises :class:`InvalidAdapter` for what cannot be loaded whatever its files are."""
         if self._open is None:
             raise InvalidAdapter(
                 "lora_path",
@@ -183,7 +196,7 @@ class AdapterStore:
             raise InvalidAdapter("lora_name", f"lora_name: must be 1 to {LONGEST_NAME} printable characters")
         if name in self._model_names:
             raise InvalidAdapter("lora_name", f"lora_name: '{name}' is the model's own name: choose another")
-        if not path or len(path) > LONGEST_PATH or not path.isprintable():
+        if not source or len(source) > LONGEST_PATH or not source.isprintable():
             raise InvalidAdapter("lora_path", f"lora_path: must be 1 to {LONGEST_PATH} printable characters")
         return self._open
 
@@ -264,6 +277,78 @@ class AdapterStore:
         self._recent = {digest: adapter for digest, adapter in self._recent.items() if digest in digests}
 
 
+@dataclass(slots=True)
+class _Load:
+    """One load that was begun and not waited for."""
+
+    name: str
+    source: str
+    digest: str | None
+    version: str
+    ended: bool = False
+    fault: str = ""
+    failed_at: float | None = None
+
+
+class BackgroundLoads:
+    """Loads that the operator began and does not wait for, one after another; of a name the last one counts."""
+
+    def __init__(self, store: AdapterStore) -> None:
+        self._store = store
+        self._loads: dict[str, _Load] = {}
+        """The last load of each name."""
+        self._running: asyncio.Task[None] | None = None
+
+    def begin(self, name: str, source: str, *, digest: str | None, version: str) -> None:
+        """Load the adapter at ``source`` in place of the one that ``name`` stands for, once it can be.
+
+        Raises :class:`InvalidAdapter` for what cannot be loaded whatever its files are.
+        """
+        self._store.check_load(name, source)
+        if name not in self._loads and len(self._loads) >= MAX_ADAPTERS:
+            raise InvalidAdapter("lora_name", f"lora_name: {MAX_ADAPTERS} adapters are loaded: unload one first")
+        self._loads.pop(name, None)
+        self._loads[name] = _Load(name, source, digest, version)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+
+    def forget(self, name: str) -> bool:
+        """The name is to stand for nothing; returns whether it was to stand for an adapter."""
+        return self._loads.pop(name, None) is not None
+
+    def list_reports(self) -> tuple[LoraAdapterStats, ...]:
+        """The adapters that were loaded here, then others, :data:`MAX_ADAPTERS` at most."""
+        ready = {named.name for named in self._store.named}
+        reports = [
+            LoraAdapterStats(
+                name=load.name,
+                version=load.version,
+                ready=load.name in ready,
+                loading=not load.ended,
+                fault=load.fault,
+                failed_at=load.failed_at,
+            )
+            for load in self._loads.values()
+        ]
+        reports += [LoraAdapterStats(name=name, ready=True) for name in ready if name not in self._loads]
+        return tuple(reports[:MAX_ADAPTERS])
+
+    async def _run(self) -> None:
+        while (load := next((each for each in self._loads.values() if not each.ended), None)) is not None:
+            try:
+                await self._store.load(load.name, load.source, digest=load.digest, in_place=True)
+            except InvalidAdapter as error:
+                load.fault, load.failed_at = str(error).removeprefix("lora_path: ")[:LONGEST_FAULT], time.time()
+                log.warning("adapter %s cannot be loaded from %s: %s", load.name, load.source, error)
+            except Exception as error:
+                load.fault, load.failed_at = f"{type(error).__name__} while it was loaded"[:LONGEST_FAULT], time.time()
+                log.exception("adapter %s cannot be loaded from %s", load.name, load.source)
+            load.ended = True
+            if load.name not in self._loads and not load.fault:
+                # It was unloaded meanwhile.
+                self._store.unload(load.name)
+
+
 def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     """Wake who waits for room, from whatever thread let go of an adapter last."""
     if not loop.is_closed():
@@ -273,13 +358,31 @@ def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
 async def _read_in_thread(function: Callable[[], T], path: str) -> T:
     """Run ``function`` in a thread that ends, and torch's compute threads with it: they would slow the engine's.
 
-    Raises :class:`ModelError`, for what the system and torch raise as well.
+    The process does not wait for it when it ends. Raises :class:`ModelError`, for what the system and torch raise as
+    well.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="adapter") as alone:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
         try:
-            return await asyncio.get_running_loop().run_in_executor(alone, function)
-        except (OSError, MemoryError, RuntimeError) as error:
-            # RuntimeError: torch's lack of memory, and recursion.
-            why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-            log.warning("adapter at %s cannot be read", path, exc_info=error)
-            raise ModelError(f"{shorten_value(path)} cannot be read: {why}") from error
+            _post(loop, done.set_result, done, function())
+        except BaseException as error:
+            _post(loop, done.set_exception, done, error)
+
+    threading.Thread(target=run, name="adapter", daemon=True).start()
+    try:
+        return await done
+    except (OSError, MemoryError, RuntimeError) as error:
+        # RuntimeError: torch's lack of memory, and recursion.
+        why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        log.warning("adapter at %s cannot be read", path, exc_info=error)
+        raise ModelError(f"{shorten_value(path)} cannot be read: {why}") from error
+
+
+def _post(
+    loop: asyncio.AbstractEventLoop, post: Callable[[Any], object], done: "asyncio.Future[T]", value: Any
+) -> None:
+    """Have ``loop`` post ``value``, unless the one that awaited ``done`` is gone."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: None if done.done() else post(value))

@@ -72,8 +72,12 @@ async def reset_prefix_cache(state: State) -> ResetPrefixCacheResult:
 
 @router.post(paths.LOAD_LORA_ADAPTER)
 async def load_lora_adapter(body: LoadLoraAdapter, state: State) -> PlainTextResponse:
-    """Answers once the adapter is ready; requests go on meanwhile."""
-    await _adapters(state).load(body.lora_name, body.lora_path, in_place=body.load_inplace)
+    """Answers once the adapter is ready, or at once without ``wait``; requests go on meanwhile."""
+    adapters = _adapters(state)
+    if not body.wait:
+        adapters.background.begin(body.lora_name, body.lora_path, digest=body.lora_digest, version=body.lora_version)
+        return PlainTextResponse(f"LoRA adapter '{body.lora_name}' is being loaded: /stats reports what comes of it.")
+    await adapters.load(body.lora_name, body.lora_path, digest=body.lora_digest, in_place=body.load_inplace)
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 

@@ -55,6 +55,8 @@ async def get_version() -> dict[str, str]:
 def build_stats(state: ServerState) -> EngineStats:
     """The engine's numbers as the operator reads them, without a stop of the engine."""
     served = state.served
+    # Where there may be some: the operator loads none elsewhere.
+    adapters = served.adapters if served.adapters is not None and served.adapters.max_bytes else None
     first, between = served.histograms.first_tokens, served.histograms.inter_tokens
     return EngineStats(
         instance=state.instance,
@@ -69,6 +71,7 @@ def build_stats(state: ServerState) -> EngineStats:
         first_token_count_total=first.count,
         inter_token_seconds_total=between.seconds,
         inter_token_count_total=between.count,
+        adapters=None if adapters is None else adapters.background.list_reports(),
         default_parameters=DefaultParameters.model_validate(served.sampling_defaults.list_set_values()),
         **served.scheduler.build_stats(),
     )

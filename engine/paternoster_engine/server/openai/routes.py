@@ -59,10 +59,10 @@ def _model_card(state: ServerState, name: str) -> ModelCard:
 
 
 def _adapter_card(state: ServerState) -> Callable[[NamedAdapter], ModelCard]:
-    """Makes the cards of adapters, whose ``root`` is their path, as in vLLM."""
+    """Makes the cards of adapters, whose ``root`` is their path or address, as in vLLM."""
     base = _model_card(state, state.served.name)
     return lambda adapter: base.model_copy(
-        update={"id": adapter.name, "root": adapter.path, "parent": base.id, "created": adapter.created}
+        update={"id": adapter.name, "root": adapter.source, "parent": base.id, "created": adapter.created}
     )
 
 
