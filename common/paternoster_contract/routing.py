@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from paternoster_contract.access.identity import Identity, of_plain_key
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http import paths
+from paternoster_contract.limits import MAX_ADAPTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,17 @@ class Replica:
         default="", max_length=2048, description="the model's name at its engine; empty where that has the served names"
     )
     unserved_names: tuple[str, ...] = Field(
-        default=(), description="names of the model that its engine was started without, during a rollout"
+        default=(), description="names of the model that its engine does not serve: it was started without them "
+        "during a rollout, or has not loaded the adapter"
+    )  # fmt: skip
+
+
+class AdapterRoute(BaseModel):
+    """An adapter (LoRA) of a served model, and a model of its own to clients."""
+
+    name: str
+    key_digests: list[str] | None = Field(
+        default=None, description="digests of the model's keys that may use it; None: all of them"
     )
 
 
@@ -43,6 +54,10 @@ class ModelRoute(BaseModel):
         description="of the LLMDeployment: what all fleets use is shared out by it; empty where there is none",
     )
     aliases: list[str] = Field(default_factory=list, description="further names that clients may use for the model")
+    adapters: list[AdapterRoute] = Field(
+        default_factory=list, max_length=MAX_ADAPTERS, description="adapters (LoRA) of the model: a replica that lacks "
+        "one has it among its unserved_names",
+    )  # fmt: skip
     key_digests: list[str] | None = Field(
         default=None, description="SHA-256 of each key that clients may send, in hex; None: clients need no key"
     )
@@ -93,6 +108,15 @@ class ModelRoute(BaseModel):
         "have less than an equal part of what is in flight",
     )
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that clients may use beside the model's first name."""
+        return *self.aliases, *(adapter.name for adapter in self.adapters)
+
+    def find_adapter(self, name: str) -> AdapterRoute | None:
+        """The adapter that clients call by ``name``; None for a name of the model itself."""
+        return next((adapter for adapter in self.adapters if adapter.name == name), None)
+
     def most_in_flight(self, gateway: str) -> int | None:
         """The requests that the gateway with the instance ``gateway`` may have in flight at a replica."""
         if self.max_in_flight is None:
@@ -126,8 +150,8 @@ class RoutingTable(BaseModel):
     @cached_property
     def first_names(self) -> dict[str, str]:
         """The model's first name, which ``models`` has, by each name that clients may use."""
-        aliases = {alias: name for name, route in self.models.items() for alias in route.aliases}
-        return {**aliases, **{name: name for name in self.models}}
+        further = {further: name for name, route in self.models.items() for further in route.names}
+        return {**further, **{name: name for name in self.models}}
 
     @cached_property
     def names_by_fleet(self) -> dict[str, list[str]]:

@@ -34,7 +34,7 @@ from paternoster_contract.shares.rows import Sized, rows_beyond_share
 from paternoster_contract.stats import FLEET, WAITING
 from paternoster_contract.stream_journal import PROGRESS, STREAM_ID, StreamId
 from paternoster_contract.supervise import supervise_task
-from paternoster_gateway.admission.admission import admit_request, models_open_to, opens_any_model
+from paternoster_gateway.admission.admission import admit_request, may_use, models_open_to, opens_any_model
 from paternoster_gateway.admission.known_parties import KnownParties
 from paternoster_gateway.admission.quarantine import Quarantine
 from paternoster_gateway.call.client_call import Call
@@ -295,7 +295,15 @@ def build_number_routes(
 def describe_models(table: RoutingTable, key_digest: str) -> dict[str, object]:
     """The models that the key of ``key_digest`` opens, as OpenAI lists them."""
     listed, left_out = share_models(table, models_open_to(table, key_digest, time.time()))
-    names = [name for first in listed for name in (first, *table.models[first].aliases)]
+    names = [
+        name
+        for first in listed
+        for route in (table.models[first],)
+        for name in (
+            *(first, *route.aliases),
+            *(adapter.name for adapter in route.adapters if may_use(adapter, key_digest)),
+        )
+    ]
     document: dict[str, object] = {"object": "list", "data": [_model_card(table, name) for name in names]}
     return document | {"left_out": left_out} if left_out else document
 
@@ -314,7 +322,7 @@ def share_models(table: RoutingTable, models: Sequence[str]) -> tuple[list[str],
     listed = list(models)
     for capacity, count_size in ((MOST_LISTED, lambda _: 1), (MOST_LISTED_BYTES, len)):
         sized = [
-            Sized(name, row.namespace, sum(map(count_size, (name, *row.aliases))), row.created or STARTED)
+            Sized(name, row.namespace, sum(map(count_size, (name, *row.names))), row.created or STARTED)
             for name in listed
             for row in (table.models[name],)
         ]
@@ -327,13 +335,14 @@ def share_models(table: RoutingTable, models: Sequence[str]) -> tuple[list[str],
 def _model_card(table: RoutingTable, name: str) -> dict[str, object]:
     """The model with ``name`` as OpenAI lists it, with the first of its names as ``root``.
 
+    An adapter is its own ``root``, and the model its ``parent``: where its files are is no matter of clients.
     With ``max_model_len`` (vLLM's name) and ``default_parameters`` (OpenRouter's) once its engines have reported them.
     """
     first = table.first_names[name]
     route = table.models[first]
     created = STARTED if route.created is None else route.created
     card: dict[str, object] = {"id": name, "object": "model", "created": created, "owned_by": "paternoster"}
-    card |= {"root": first, "parent": None}
+    card |= {"root": first, "parent": None} if route.find_adapter(name) is None else {"root": name, "parent": first}
     if route.max_model_len is not None:
         card["max_model_len"] = route.max_model_len
     if route.default_parameters is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import is_listed
 from paternoster_contract.limits import MAX_PRIORITY
-from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_contract.routing import AdapterRoute, ModelRoute, RoutingTable
 from paternoster_gateway.errors import (
     another_fleet,
     expired_key_error,
@@ -34,6 +34,13 @@ class ClientAdmission:
     """Namespace of the fleet: what all fleets use is shared out by it."""
     name: str = ""
     """The name by which the request calls the model; empty if it names none, which every engine accepts."""
+    adapter: str = ""
+    """The name of the adapter (LoRA) that the request is for; empty for the model as it is."""
+
+    @property
+    def served_as(self) -> str:
+        """The name that the engine's answers and cached texts have."""
+        return self.adapter or self.model
 
     @property
     def sender(self) -> str:
@@ -58,6 +65,7 @@ class ClientAdmission:
         ``now``: Unix seconds, since keys expire by the calendar.
 
         Raises :class:`GatewayError`: 404, 503 where the name is another fleet's now, 401 where the key is not accepted.
+        Of an adapter that the key may not use: 404, as if there were none.
         """
         name = self.name or self.model
         first = table.first_names.get(name)
@@ -66,6 +74,9 @@ class ClientAdmission:
         route = table.models[first]
         if route.fleet != self.fleet:
             raise another_fleet(name)
+        adapter = route.find_adapter(name)
+        if adapter is not None and not may_use(adapter, self.key_digest):
+            raise unknown_model(name)
         if route.key_digests is not None and not is_listed(self.key_digest, route.key_digests):
             raise unauthorized_error()
         identity = route.find_identity(self.key_digest)
@@ -91,9 +102,15 @@ def admit_request(
     route = table.models.get(first)
     identity = route.find_identity(key_digest) if route else None
     fleet, namespace = (route.fleet, route.namespace) if route else ("", "")
-    admission = ClientAdmission(first, fleet, key_digest, identity, peer, namespace, model if named else "")
+    adapter = model if route and route.find_adapter(model) else ""
+    admission = ClientAdmission(first, fleet, key_digest, identity, peer, namespace, model if named else "", adapter)
     admission.route(table, now)
     return admission
+
+
+def may_use(adapter: AdapterRoute, key_digest: str) -> bool:
+    """Whether the key of ``key_digest``, where it opens the model, opens its adapter, too."""
+    return adapter.key_digests is None or is_listed(key_digest, adapter.key_digests)
 
 
 def opens_any_model(table: RoutingTable, key_digest: str) -> bool:

@@ -95,7 +95,7 @@ class Attempts:
                 # The first piece belongs to the attempt: an engine that dies before it can be replaced.
                 first = await self._await_piece(replica, admission, response)
             chunks = self._stream_body(replica, admission, response, first, stack)
-            chunks = rename_in_answer(chunks, replica.upstream_model, admission.model)
+            chunks = rename_in_answer(chunks, replica.upstream_model, admission.served_as)
             headers, is_stream = answer_headers(response.raw_headers), media_type_of(response.headers) == EVENT_STREAM
             if call.debug:
                 headers.append((ROUTING.lower().encode(), self._routing_of(request, replica).encode()))

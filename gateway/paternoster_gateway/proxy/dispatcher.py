@@ -26,7 +26,7 @@ class Dispatcher(Router):
         prompt, isolates = None, self.isolates_tenants(admission.model)
         if isolates is not None:
             tenant = "" if admission.identity is None or not isolates else admission.identity.tenant
-            prompt = await read_prompt(call, admission.model, tenant)
+            prompt = await read_prompt(call, admission.served_as, tenant)
         turn = admission.queue_turn(call.priority, len(call.body), call.deadline_seconds)
         return self.open_request(admission, prompt, turn, subset)
 

@@ -143,6 +143,11 @@ class Balancer:
         )
         if replica is not None:
             return self._send(request, replica, now)
+        if ready.lack_name(request.name) and row.find_adapter(request.name) is not None:
+            # Other than a replica that starts it may never come: its files may be broken.
+            self._held.remove(request)
+            reason = f"No replica of `{request.model}` has loaded the adapter `{request.name}`."
+            return Reject(reason, math.ceil(row.retry_after_seconds))
         holds = row.hold and request.subset is None
         if not holds and ready.pick(avoid={*unserved, *self._states.hung}) is None:
             return self._reject(request, row, now)

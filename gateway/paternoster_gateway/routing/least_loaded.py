@@ -73,7 +73,7 @@ class ReadyReplicas:
         for url in self._by_url:
             self._by_load.add(url, in_flight.get(url, 0))
         self._unserved: dict[str, set[str]] = {}
-        """URLs of replicas by served names that they were started without; empty except during a rollout."""
+        """URLs of replicas by names that they do not serve: started without them, or adapters not loaded."""
         for replica in self._by_url.values():
             for name in replica.unserved_names:
                 self._unserved.setdefault(name, set()).add(replica.url)
@@ -97,6 +97,10 @@ class ReadyReplicas:
     def without_name(self, name: str) -> Collection[str]:
         """URLs of replicas that do not serve ``name`` yet: they would answer 404."""
         return self._unserved.get(name, ())
+
+    def lack_name(self, name: str) -> bool:
+        """Whether there are some, and none of them serves ``name``."""
+        return bool(self._by_url) and len(self.without_name(name)) == len(self._by_url)
 
     def add_in_flight(self, url: str, difference: int) -> None:
         """Change the requests in flight at a replica by ``difference``; a replica that is not ready is ignored."""
