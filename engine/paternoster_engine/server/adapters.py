@@ -307,8 +307,11 @@ class BackgroundLoads:
         self._store.check_load(name, source)
         if name not in self._loads and len(self._loads) >= MAX_ADAPTERS:
             raise InvalidAdapter("lora_name", f"lora_name: {MAX_ADAPTERS} adapters are loaded: unload one first")
-        self._loads.pop(name, None)
-        self._loads[name] = _Load(name, source, digest, version)
+        before = self._loads.pop(name, None)
+        load = self._loads[name] = _Load(name, source, digest, version)
+        if before is not None and before.version == version:
+            # Reported until this try has ended.
+            load.fault, load.failed_at = before.fault, before.failed_at
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
 
@@ -337,6 +340,7 @@ class BackgroundLoads:
         while (load := next((each for each in self._loads.values() if not each.ended), None)) is not None:
             try:
                 await self._store.load(load.name, load.source, digest=load.digest, in_place=True)
+                load.fault, load.failed_at = "", None
             except InvalidAdapter as error:
                 load.fault, load.failed_at = str(error).removeprefix("lora_path: ")[:LONGEST_FAULT], time.time()
                 log.warning("adapter %s cannot be loaded from %s: %s", load.name, load.source, error)

@@ -70,6 +70,25 @@ async def test_a_version_that_fails_leaves_the_one_before(files: AdapterFiles, s
         assert await server.text("other", PROMPTS[0]) == files.answer(2, PROMPTS[0])
 
 
+async def test_a_fault_is_reported_until_another_try_has_ended(
+    files: AdapterFiles, serve_adapters: ServeAdapters, tmp_path: Path
+) -> None:
+    """Or each try of the operator would look like a change."""
+    async with serve_adapters(ROOM) as server:
+        await begin_load(server, "sql", tmp_path, lora_version="one")
+        failed = await wait_for_load(server, "sql")
+        assert "has no adapter_config.json" in failed.fault
+        server.opened.clear()
+        await begin_load(server, "sql", tmp_path, lora_version="one")
+        report = (await read_reports(server))["sql"]
+        assert (report.loading, report.fault, report.failed_at) == (True, failed.fault, failed.failed_at)
+        for file in files.write(1).iterdir():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+        server.opened.set()
+        report = await wait_for_load(server, "sql")
+        assert (report.ready, report.fault, report.failed_at) == (True, "", None)
+
+
 async def test_of_a_name_the_last_load_counts(files: AdapterFiles, serve_adapters: ServeAdapters) -> None:
     async with serve_adapters(ROOM) as server:
         server.opened.clear()
