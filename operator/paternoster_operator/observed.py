@@ -7,6 +7,7 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.stats import EngineStats, GatewayStats
+from paternoster_operator.api.types.adapter import ModelAdapter
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import ClusterError
@@ -91,6 +92,8 @@ class Observed:
     """Time of the observation."""
     names: tuple[str, ...] = ()
     """The served names that it has."""
+    lora_adapters: Sequence[ModelAdapter] | None = None
+    """Adapters of the manifest whose names it has, too; None where that is not known."""
     unnamed: tuple[str, str] | None = None
     """Reason and message for which it has other names than its manifest asks for."""
     starts_unnamed: bool = False

@@ -15,14 +15,22 @@ from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 
-from paternoster_contract.admin import LiveConfig, LiveConfigPatch
+from paternoster_contract.admin import LiveConfig, LiveConfigPatch, LoadLoraAdapter, UnloadLoraAdapter
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.error_text import error_text
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.http import paths
 from paternoster_contract.http.base_url import join_base_url
 from paternoster_contract.limits import LONGEST_NAME
-from paternoster_contract.stats import FLEET, MOST_MODELS, WAITING, EngineStats, GatewayModelStats, GatewayStats
+from paternoster_contract.stats import (
+    FLEET,
+    MOST_MODELS,
+    WAITING,
+    EngineStats,
+    GatewayModelStats,
+    GatewayStats,
+    LoraAdapterStats,
+)
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 from paternoster_http.json_bounds import bounded_json
 from paternoster_operator.engines.adapter import EngineAdapter, LimitsUnavailable, StatsRequest, StatsUnavailable
@@ -41,6 +49,12 @@ LONGEST_ANSWER = 64 * 2**10
 ALL_OURS: Mapping[str, EngineAdapter] = MappingProxyType({})
 _NO_FIELDS: set[str] = set()
 """Fields set of every answer: they are never asked for, and would be two thirds of the memory of a sample."""
+
+
+@lru_cache(maxsize=1024)
+def _share_adapters(adapters: tuple[LoraAdapterStats, ...]) -> tuple[LoraAdapterStats, ...]:
+    """One object likewise."""
+    return adapters
 
 
 @lru_cache(maxsize=1024)
@@ -141,6 +155,14 @@ class Scraper:
             "POST" if drained else "DELETE", url + paths.ADMIN_DRAIN, keys, what, LiveConfig.model_validate_json
         )
 
+    async def change_adapter(self, url: str, change: LoadLoraAdapter | UnloadLoraAdapter, keys: Sequence[str]) -> None:
+        """Have the engine begin to load an adapter, or unload one."""
+        loads = isinstance(change, LoadLoraAdapter)
+        path, what = (paths.LOAD_LORA_ADAPTER, "load") if loads else (paths.UNLOAD_LORA_ADAPTER, "unload")
+        body = change.model_dump(exclude_none=True)
+        what = f"{what} the adapter {change.lora_name}"
+        await self._call_admin("POST", url + path, keys, what, lambda _: None, json=body)
+
     async def ask_engine(self, method: str, url: str, keys: Sequence[str] = (), body: Any = None) -> EngineAnswer:
         """The answer to one request, with the first of ``keys`` that is accepted, or what was met in place of one."""
         try:
@@ -218,6 +240,8 @@ class Scraper:
             return _ReadEngine(None, "; ".join(filter(None, (fault, _find_fault(url, error)))))
         if stats.default_parameters is not None:
             stats.default_parameters = _share_parameters(stats.default_parameters)
+        if stats.adapters is not None:
+            stats.adapters = _share_adapters(stats.adapters)
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
         return _ReadEngine(stats, fault)
 

@@ -7,6 +7,7 @@ from paternoster_operator.api.runtime_rules import RUNTIME_RULES
 from paternoster_operator.api.target_rules import TARGET_RULES
 from paternoster_operator.api.types.model import FETCHED, IMAGE, REMOTE
 
+_NO_ADAPTERS = "!has(self.adapters) || size(self.adapters) == 0"
 _EACH_SCHEDULE = "!has(self.autoscaling) || !has(self.autoscaling.schedules) || self.autoscaling.schedules.all"
 
 SPEC_RULES: tuple[Rule, ...] = (
@@ -193,6 +194,34 @@ SPEC_RULES: tuple[Rule, ...] = (
         "cost.gpuHour prices GPUs: resources.gpu.count must be at least 1",
         "resources.gpu.count",
     ),
+    Rule(
+        "!has(self.adapters) || self.adapters.all(a, self.adapters.exists_one(b, b.name == a.name))",
+        "each of adapters must have a name of its own",
+        "adapters",
+    ),
+    Rule(
+        f"{_NO_ADAPTERS} || !self.adapters.exists(a, (has(self.model.servedName) && a.name == self.model.servedName) "
+        "|| (has(self.model.aliases) && self.model.aliases.exists(n, n == a.name)))",
+        "none of adapters must have the name of the model: model.servedName or one of model.aliases",
+        "adapters",
+    ),
+    Rule(
+        f"{_NO_ADAPTERS} || self.engine.runtime.type == 'Paternoster'",
+        "adapters must be unset with another engine.runtime.type than Paternoster: the operator loads them by the "
+        "admin API of our own engine alone",
+        "adapters",
+    ),
+    Rule(
+        f"{_NO_ADAPTERS} || has(self.engine.memory.maxAdapterMemory) || self.engine.runtime.type != 'Paternoster'",
+        "engine.memory.maxAdapterMemory must bound the memory of adapters",
+        "engine.memory.maxAdapterMemory",
+    ),
+    Rule(
+        f"{_NO_ADAPTERS} || (has(self.security.apiKeys) && size(self.security.apiKeys) > 0) "
+        "|| !self.adapters.exists(a, has(a.keys))",
+        "keys of each of adapters must be unset without security.apiKeys, whose tenants they name",
+        "adapters",
+    ),
     *POD_TEMPLATE_RULES,
     *RUNTIME_RULES,
     *TARGET_RULES,
@@ -205,6 +234,12 @@ OBJECT_RULES: tuple[Rule, ...] = (
         "metadata.name must begin with a letter and have no capitals, as the name of its Service must (RFC 1035); dots "
         "become dashes there",
         "metadata.name",
+    ),
+    Rule(
+        "!has(self.spec.adapters) || has(self.spec.model.servedName) || "
+        "!self.spec.adapters.exists(a, a.name == self.metadata.name)",
+        "none of spec.adapters must have the name of the LLMDeployment, which is the model's without model.servedName",
+        "spec.adapters",
     ),
     Rule("size(self.metadata.name) <= 50", "metadata.name must be at most 50 characters", "metadata.name"),
 )

@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from paternoster_contract.limits import MAX_ADAPTERS
 from paternoster_contract.quantity import Quantity, parse_quantity
 from paternoster_operator.api.names import NAME_PATTERN, child_name
 from paternoster_operator.api.pod.template import PodTemplate
+from paternoster_operator.api.types.adapter import ModelAdapter
 from paternoster_operator.api.types.autoscaling import ScaleToZero, Schedule
 from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.types.fields import INT32, Count, Document, Positive, Seconds, SubdomainName
@@ -220,6 +222,8 @@ class LLMDeploymentSpec(Document):
     """What is wanted."""
 
     model: Model
+    adapters: list[ModelAdapter] = Field(default_factory=list, max_length=MAX_ADAPTERS)
+    """Adapters (LoRA) of the model, within engine.memory.maxAdapterMemory; a change of them restarts no pod."""
     engine: Engine = Field(default_factory=Engine)
     resources: Resources = Field(default_factory=Resources)
     node_selector: dict[str, str] = Field(default_factory=dict)
@@ -298,6 +302,11 @@ class LLMDeployment(BaseModel):
     def served_names(self) -> tuple[str, ...]:
         """All names that clients may use, ``served_name`` first, each once."""
         return tuple(dict.fromkeys((self.served_name, *self.spec.model.aliases)))
+
+    @property
+    def claimed_names(self) -> tuple[str, ...]:
+        """All names that no other fleet may have: the served ones, then those of its adapters."""
+        return tuple(dict.fromkeys((*self.served_names, *(adapter.name for adapter in self.spec.adapters))))
 
     @property
     def child_name(self) -> str:

@@ -14,7 +14,7 @@ from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.observed import Observed
 from paternoster_operator.plan.plan import EngineCall, FleetChanges, Plan, plan_status
 from paternoster_operator.report.conditions import Condition, find_condition
-from paternoster_operator.report.events import engine_events
+from paternoster_operator.report.events import engine_events, lora_events
 from paternoster_operator.report.status import failed_status, invalid_status
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
@@ -86,7 +86,9 @@ class Executor:
         return replace(after, cap_faults=after.cap_faults.count_calls(changes.live_caps)), keys.client_fault
 
     async def _call_engine(self, call: EngineCall, keys: Sequence[str]) -> None:
-        if call.limits is None:
+        if call.lora is not None:
+            await self._scraper.change_adapter(call.url, call.lora, keys)
+        elif call.limits is None:
             await self._scraper.set_drained(call.url, call.drained, keys)
         else:
             await self._scraper.set_limits(call.url, call.limits, keys, call.adapter)
@@ -123,7 +125,7 @@ class Executor:
             await self._cluster.write_status(key, status)
             if status["load"] != previous.get("load"):
                 self._load_written[key] = now
-        for event in (*engine_events(status, previous), *plan.status_events):
+        for event in (*engine_events(status, previous), *lora_events(status, previous), *plan.status_events):
             await self._cluster.record_event(key, event)
 
     async def report_invalid(self, key: Key, document: Mapping[str, Any], invalid: InvalidManifest) -> None:

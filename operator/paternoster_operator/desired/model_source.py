@@ -15,6 +15,7 @@ from paternoster_operator.api.pod.owned import MODEL_FOLDER, MODEL_VOLUME, TMP_F
 from paternoster_operator.api.types.model import Model
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.pod_parts import CONTAINER_SECURITY, PodParts
+from paternoster_operator.desired.resources import scratch_limit
 
 MODEL_LINK = f"{TMP_FOLDER}/model"
 """A link to the folder of a fetched model, for engines that do not know the cache."""
@@ -107,8 +108,13 @@ def _fetch_container(spec: LLMDeploymentSpec, image: str, resources: Mapping[str
 
 
 def engine_env(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
-    """The engine finds the model in the cache, and never asks for it itself."""
-    return _list_env(**FOLDER_ENV, **{OFFLINE_ENV: "1"}) if spec.model.remote else []
+    """The engine finds the model in the cache, and never asks for it itself; adapters it fetches, into /tmp."""
+    model = FOLDER_ENV if spec.model.remote else {}
+    if not parse_quantity(spec.engine.memory.max_adapter_memory or "0"):
+        return _list_env(**model, **{OFFLINE_ENV: "1"}) if model else []
+    storage = scratch_limit(spec)
+    limit = {} if storage is None else {labels.ADAPTERS_LIMIT_ENV: str(int(parse_quantity(storage) / 2))}
+    return _list_env(**model, **{labels.ADAPTERS_ENV: f"{TMP_FOLDER}/adapters"}, **limit)
 
 
 def _list_env(**variables: str) -> list[dict[str, Any]]:

@@ -86,10 +86,15 @@ def _unbounded_cache(spec: LLMDeploymentSpec) -> bool:
     return spec.model.remote and (cache is None or cache.empty_dir is not None) and spec.model.cache_limit is None
 
 
+def scratch_limit(spec: LLMDeploymentSpec) -> str | None:
+    """Size of the emptyDir for /tmp; None for any."""
+    given = spec.resources
+    return given.limits.get(STORAGE) if STORAGE in {**given.requests, **given.limits} else STORAGE_LIMIT
+
+
 def scratch_parts(spec: LLMDeploymentSpec) -> PodParts:
     """The emptyDir for /tmp, as large as the container's files may get in all."""
-    given = spec.resources
-    limit = given.limits.get(STORAGE) if STORAGE in {**given.requests, **given.limits} else STORAGE_LIMIT
+    limit = scratch_limit(spec)
     folder = {} if limit is None else {"sizeLimit": limit}
     return PodParts(
         volumes=[{"name": TMP_VOLUME, "emptyDir": folder}], mounts=[{"name": TMP_VOLUME, "mountPath": TMP_FOLDER}]

@@ -24,7 +24,7 @@ from paternoster_operator.engines.adapter import (
 from paternoster_operator.engines.answers import check_values
 from paternoster_operator.engines.arguments import replace_flags
 
-LONGEST_STATS = 64 * 2**10
+LONGEST_STATS = 128 * 2**10
 """Bytes of ``/stats``."""
 
 

@@ -36,7 +36,7 @@ class ManifestWatch:
         errors += [
             f"spec.model: {name} is the servedName or among the aliases of several LLMDeployments: must be unique on "
             "this machine"
-            for name in _find_repeated(name for r in resources for name in r.served_names)
+            for name in _find_repeated(name for r in resources for name in r.claimed_names)
         ]
         errors += list_refused(resources)
         if errors:

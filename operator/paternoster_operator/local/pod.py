@@ -13,6 +13,8 @@ from typing import Any
 from uuid import uuid4
 
 from paternoster_contract.labels import (
+    ADAPTERS_ENV,
+    ADAPTERS_LIMIT_ENV,
     ADMIN_PORT_NAME,
     DELETION_COST,
     ENGINE_PORT_NAME,
@@ -38,7 +40,7 @@ from paternoster_operator.pods.reading import read_engine_type
 _VARIABLE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 LONGEST_WHY = 300
 """Characters of why a run ended, before the path of its log."""
-_OF_CONTAINERS = (MODELS_ENV, OFFLINE_ENV, "HOME", "USER")
+_OF_CONTAINERS = (ADAPTERS_ENV, ADAPTERS_LIMIT_ENV, MODELS_ENV, OFFLINE_ENV, "HOME", "USER")
 """Variables for a container alone: here an engine fetches its model itself, and has this user's home."""
 
 

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paternoster_contract.limits import MAX_SERVED_NAMES
 from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.stored import with_successors
+from paternoster_operator.api.types.adapter import ModelAdapter
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
 from paternoster_operator.names.record import Assignment, Entry, NameRecord, update_record
@@ -211,7 +213,7 @@ class Directory:
     def _build_claim(self, key: Key, resource: LLMDeployment, entry: Entry | None, is_own: bool) -> Claim:
         """The names of a fleet that this operator does not serve are others'."""
         before = self._claims.get(key)
-        wanted, held = resource.served_names if is_own else (), entry.names if entry is not None and is_own else ()
+        wanted, held = resource.claimed_names if is_own else (), entry.names if entry is not None and is_own else ()
         created = resource.metadata.creation_timestamp or ""
         if before is not None and (before.wanted, before.held, before.created) == (wanted, held, created):
             return before
@@ -278,7 +280,11 @@ class Directory:
             status = resource.status
             return tuple(filter(None, (status.get("servedModel"), *(status.get("servedAliases") or ())))), None
         indexed = self._claims.get(key)
-        if self._clock() - self._found_at > FRESH_SECONDS or indexed is None or indexed.wanted != resource.served_names:
+        if (
+            self._clock() - self._found_at > FRESH_SECONDS
+            or indexed is None
+            or indexed.wanted != resource.claimed_names
+        ):
             await self._read_edited()
             self._assign_names()
         if self._list_recorded(key) != self._assignment.owned.names.get(key, ()):
@@ -290,7 +296,7 @@ class Directory:
                 f"the fleets of namespace {key.namespace} claim more than its share of the record of served names, "
                 f"{share} bytes: use fewer or shorter names, or fewer fleets",
             )
-        if has == resource.served_names:
+        if has == resource.claimed_names:
             return has, None
         return has, explain_refusal(Claim.from_resource(resource, has), self._assignment.owned, self._names)
 
@@ -303,6 +309,16 @@ class Directory:
         key = Key(resource.metadata.namespace, resource.metadata.name)
         claim, owned = Claim.from_resource(resource, self._list_recorded(key)), self._assignment.owned
         return key not in self._assignment.left_out and waits_for_own_namespace(claim, owned, self._names)
+
+
+def split_names(resource: LLMDeployment, names: Sequence[str]) -> tuple[tuple[str, ...], list[ModelAdapter]]:
+    """The served ones of ``names``, which the fleet has, and its adapters that are called by one of them.
+
+    A fleet that keeps the names it had may have those of adapters that are gone: no more than served names may be.
+    """
+    adapters = {adapter.name: adapter for adapter in resource.spec.adapters}
+    served = tuple(name for name in names if name not in adapters)[:MAX_SERVED_NAMES]
+    return served, [adapter for name, adapter in adapters.items() if name in names]
 
 
 def _with_name(document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, ValidationError
 
-from paternoster_contract.limits import LONGEST_NAME, MAX_SERVED_NAMES
+from paternoster_contract.limits import LONGEST_NAME, MAX_ADAPTERS, MAX_SERVED_NAMES
 from paternoster_contract.shares.rows import Sized, rows_beyond_share
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.names.served_names import Claim, Ownership, assign_names
@@ -30,7 +30,7 @@ class Entry(BaseModel, frozen=True):
     """The names of one fleet, its first name first, and since when it is gone."""
 
     names: tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)], ...] = Field(
-        min_length=1, max_length=MAX_SERVED_NAMES
+        min_length=1, max_length=MAX_SERVED_NAMES + MAX_ADAPTERS
     )
     gone_since: int | None = Field(default=None, ge=0)
     """In Unix seconds; None while it is there."""

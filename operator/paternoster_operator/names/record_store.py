@@ -98,7 +98,7 @@ class RecordStore:
         elif record is None:
             published, keys = await stored.read_published_routes(), keys_by_uid()
             record = NameRecord(
-                {keys[r.fleet]: Entry(names=(name, *r.aliases)) for name, r in published.items() if r.fleet in keys}
+                {keys[r.fleet]: Entry(names=(name, *r.names)) for name, r in published.items() if r.fleet in keys}
             )
         self.record, self.is_read = record, True
 

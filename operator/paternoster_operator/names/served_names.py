@@ -29,7 +29,7 @@ class Claim:
     def from_resource(cls, resource: LLMDeployment, held: tuple[str, ...] = ()) -> "Claim":
         metadata = resource.metadata
         key = Key(metadata.namespace, metadata.name)
-        return cls(key, resource.served_names, held, metadata.creation_timestamp or "")
+        return cls(key, resource.claimed_names, held, metadata.creation_timestamp or "")
 
     @property
     def age(self) -> tuple[str, Key]:
@@ -123,7 +123,7 @@ def explain_refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, 
 
 
 def _field_of(claim: Claim, name: str) -> str:
-    return "spec.model.servedName" if name == claim.wanted[0] else "spec.model.aliases"
+    return "spec.model.servedName" if name == claim.wanted[0] else "spec.model.aliases or spec.adapters"
 
 
 def _is_allowed(claim: Claim, names: Names) -> bool:

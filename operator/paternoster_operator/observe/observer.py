@@ -14,7 +14,7 @@ from paternoster_operator.autoscaling.windows import SignalWindows
 from paternoster_operator.cluster.foreign_fields import describe_foreign_fields
 from paternoster_operator.cluster.port import Cluster, Key, WatchFailed
 from paternoster_operator.keys.fleet_keys import FleetKeys
-from paternoster_operator.names.directory import Directory
+from paternoster_operator.names.directory import Directory, split_names
 from paternoster_operator.observe.engine_checks import EngineChecks
 from paternoster_operator.observe.pod_events import EventReader
 from paternoster_operator.observe.served_pods import ServedPods
@@ -72,7 +72,8 @@ class FleetObserver:
         """
         unwatched = self._cluster.find_watch_fault(key.namespace)
         objects, refusal = await read_objects(self._cluster, key, resource)
-        names, unnamed = await self._directory.claim_names(resource)
+        claimed, unnamed = await self._directory.claim_names(resource)
+        names, adapters = split_names(resource, claimed)
         starts_unnamed = unnamed is not None and self._directory.may_start_unnamed(resource)
         refusal = refusal or (None if starts_unnamed else unnamed)
         if unwatched is not None:
@@ -81,6 +82,7 @@ class FleetObserver:
             objects,
             at=self._wall(),
             names=names,
+            lora_adapters=adapters if self._directory.is_read else None,
             unnamed=unnamed,
             starts_unnamed=starts_unnamed,
             refusal=refusal,

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract import labels
+from paternoster_contract.admin import LiveConfigPatch, LoadLoraAdapter, UnloadLoraAdapter
 from paternoster_contract.stats import EngineState
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.autoscaler import LOOPS, decide_loops, seconds_until_sleep
@@ -33,6 +34,9 @@ from paternoster_operator.desired.service import service_url
 from paternoster_operator.engines.adapter import EngineAdapter
 from paternoster_operator.observed import Observed
 from paternoster_operator.plan.drain import Annotations, plan_drain
+from paternoster_operator.plan.lora_adapters import find_loaded, is_settled, plan_lora_changes
+from paternoster_operator.pods.reading import write_lora_adapters
+from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.conditions import Access
 from paternoster_operator.report.events import decision_events, new_disruptions
@@ -44,7 +48,7 @@ from paternoster_operator.settings import Settings
 KEPT_CHANGES = 100
 EMPTY_MODELS = Models.empty()
 WAITING_SECONDS = 1.0
-"""Until the next look at a fleet that only waits for gateways to learn of it."""
+"""Until the next look at a fleet that waits for gateways to learn of it, or for engines to load adapters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +75,15 @@ class FleetMemory:
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """A call to the engine of one pod: its limits, or whether it admits."""
+    """A call to the engine of one pod: its limits, an adapter (LoRA), or whether it admits."""
 
     pod: str
     url: str
     adapter: EngineAdapter
     limits: LiveConfigPatch | None = None
     drained: bool = False
-    """True for an engine that is to admit nothing more; read where ``limits`` is None."""
+    """True for an engine that is to admit nothing more; read where the others are None."""
+    lora: LoadLoraAdapter | UnloadLoraAdapter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +161,8 @@ def make_plan(resource: LLMDeployment, observed: Observed, memory: FleetMemory, 
     loop = policy.replicas
     sleep = None if loop is None else seconds_until_sleep(loop, observed.signals, states, now)
     seconds = settings.look_seconds if sleep is None else min(settings.look_seconds, sleep)
-    if _find_access(resource, observed, None, settings).waiting:
-        seconds = WAITING_SECONDS
+    if _find_access(resource, observed, None, settings).waiting or (may_change and _awaits_adapters(observed)):
+        seconds = min(WAITING_SECONDS, seconds)
     return Plan(
         resource,
         observed,
@@ -188,6 +193,7 @@ def _plan_changes(
     keys, longest = observed.keys, None
     assert keys.admin_roots is not None
     calls, live_caps = ([], {}) if keys.fault is not None else _plan_calls(observed, targets)
+    loaded = _plan_lora_annotations(observed)
     if settings.gateway_url is not None:  # without one nothing routes around a drained pod
         longest = max(
             longest_answer_seconds(observed.engines.values(), models.replica), resource.spec.drain.timeout_seconds
@@ -201,7 +207,10 @@ def _plan_changes(
     children = build_children(
         resource, drain.replicas, roots, settings.engines, peers=settings.peers, strategy=strategy
     )
-    return FleetChanges(drained, drain.annotations, children, events, calls, live_caps)
+    annotations = {
+        pod: {**drain.annotations.get(pod, {}), **loaded.get(pod, {})} for pod in {**drain.annotations, **loaded}
+    }
+    return FleetChanges(drained, annotations, children, events, calls, live_caps)
 
 
 def _plan_calls(observed: Observed, targets: Mapping[str, int]) -> tuple[list[EngineCall], dict[str, int]]:
@@ -222,7 +231,41 @@ def _plan_calls(observed: Observed, targets: Mapping[str, int]) -> tuple[list[En
             calls.append(EngineCall(pod.name, pod.admin_url, adapter, limits))
         if adapter.kind.capabilities.drain and pod.drain_wanted != (stats.state is EngineState.DRAINING):
             calls.append(EngineCall(pod.name, pod.admin_url, adapter, drained=pod.drain_wanted))
+        calls += [EngineCall(pod.name, pod.admin_url, adapter, lora=change) for change in _plan_lora(pod, observed)]
     return calls, live_caps
+
+
+def _plan_lora(pod: PodView, observed: Observed) -> list[LoadLoraAdapter | UnloadLoraAdapter]:
+    """Adapters that the engine of ``pod`` is to load and unload; none where it reported nothing just now."""
+    stats, desired = observed.engines.get(pod.name), observed.lora_adapters
+    if stats is None or stats.adapters is None or desired is None:
+        return []
+    changes = plan_lora_changes(desired, stats.adapters, stats.time)
+    return [*changes.unloads, *changes.loads]
+
+
+def _plan_lora_annotations(observed: Observed) -> dict[str, Annotations]:
+    """Annotations of pods whose engines have loaded other adapters than these say: gateways route by them."""
+    changed: dict[str, Annotations] = {}
+    for pod in observed.answering:
+        stats = observed.engines.get(pod.name)
+        if stats is None or observed.lora_adapters is None or pod.deleting:
+            continue
+        names = find_loaded(observed.lora_adapters, stats.adapters or ())
+        if tuple(names) != pod.lora_adapters:
+            changed[pod.name] = {labels.LORA_ADAPTERS: write_lora_adapters(pod.restarts, names) if names else None}
+    return changed
+
+
+def _awaits_adapters(observed: Observed) -> bool:
+    """Whether an engine that serves is to load an adapter, and has neither done so nor failed to."""
+    reports = [stats.adapters for pod in observed.serving if (stats := observed.engines.get(pod.name)) is not None]
+    return any(
+        not is_settled(adapter, seen)
+        for seen in reports
+        if seen is not None
+        for adapter in observed.lora_adapters or ()
+    )
 
 
 def plan_status(

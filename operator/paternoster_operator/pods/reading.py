@@ -8,6 +8,7 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.http.base_url import join_base_url
+from paternoster_contract.limits import MAX_ADAPTERS
 from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.pods.log_lines import find_cause_line
 from paternoster_operator.pods.placement import volume_claims
@@ -104,6 +105,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         engine_type=engine_type,
         upstream_model=metadata.get("annotations", {}).get(labels.UPSTREAM_MODEL, "")[:LONGEST_MESSAGE],
         served_names=tuple(_flag_values(_find_engine(spec), "--served-model-name")),
+        lora_adapters=_read_lora_adapters(metadata.get("annotations", {}).get(labels.LORA_ADAPTERS, ""), restarts),
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
         download_seconds=_download_seconds(status),
         ended_reason=status.get("reason", "") if failed else "",
@@ -117,6 +119,19 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         disruption=_read_disruption(status, conditions),
         spec=spec,
     )
+
+
+def write_lora_adapters(restarts: int, names: Sequence[str]) -> str:
+    """The annotation of a pod whose engine, after ``restarts``, has loaded the adapters ``names``: a next run has none.
+
+    Served names have no comma.
+    """
+    return f"{restarts}:{','.join(names)}"
+
+
+def _read_lora_adapters(text: str, restarts: int) -> tuple[str, ...]:
+    run, _, names = text.partition(":")
+    return tuple(filter(None, names.split(",")))[:MAX_ADAPTERS] if run == str(restarts) else ()
 
 
 def _is_node_silent(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -80,6 +80,8 @@ class PodView:
     """Whether an annotation asks the pod to admit no more requests."""
     drained_since: str | None = None
     """Since when it gets no more requests, to end once it is idle, in RFC 3339; None where it is to serve."""
+    lora_adapters: tuple[str, ...] = ()
+    """Adapters that its engine has loaded in its present run, as its annotation has them."""
     startup_seconds: float | None = None
     """From its creation until it was ready; None while it is not, and where its engine ended on the way."""
     download_seconds: float = 0.0
@@ -136,9 +138,10 @@ class PodView:
             and (self.engine_fault is None or not self.engine_fault.lasting)
         )
 
-    def find_unserved(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Names that its engine was started without."""
-        return tuple(name for name in names if self.served_names and name not in self.served_names)
+    def find_unserved(self, names: Sequence[str], adapters: Sequence[str] = ()) -> tuple[str, ...]:
+        """Names among ``names`` that its engine was started without, and among ``adapters`` that it has not loaded."""
+        missing = [name for name in names if self.served_names and name not in self.served_names]
+        return *missing, *(name for name in adapters if name not in self.lora_adapters)
 
     def age_at(self, now: str) -> float:
         """Seconds since its creation, at the RFC 3339 time ``now``; 0 where that is not known."""

@@ -2,7 +2,7 @@
 
 They follow the Kubernetes API conventions and kstatus: ``Ready`` and ``UpToDate`` are always there; ``Reconciling``,
 ``Stalled``, ``Contested`` and ``RemovedFields`` only while true; ``GatewayCap`` only where the live cap is not held as
-usual.
+usual; ``AdaptersLoaded`` only where the fleet has adapters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.causes.stage import Stage, find_stage
 from paternoster_operator.report.causes.stall_reason import find_stall_reason, waits_for_end
 from paternoster_operator.report.gateway_cap import GatewayCap
+from paternoster_operator.report.lora_adapters import lora_condition
 from paternoster_operator.report.model_fetch import find_downloads
 from paternoster_operator.report.other_installation import find_other_installation
 
@@ -85,8 +86,9 @@ def find_conditions(
     now: str,
     access: Access,
     gateway_cap: GatewayCap | None = None,
+    adapters: Sequence[Mapping[str, Any]] = (),
 ) -> list[Condition]:
-    """All of them, in the order in which the status has them. ``now`` is an RFC 3339 time."""
+    """All of them, in the order in which the status has them. ``now`` is an RFC 3339 time; ``adapters`` its own."""
     spec, replicas = resource.spec, decision.targets[REPLICAS]
     stalled = _stalled_condition(spec, observed, replicas, now, access)
     reconciling = _reconciling_condition(resource, observed, replicas, access)
@@ -104,6 +106,9 @@ def find_conditions(
         conditions.append(Condition("RemovedFields", "True", "FieldsIgnored", "; ".join(resource.removed_fields)))
     if access.gateways is not None:
         conditions.append(_routed_condition(access))
+    if adapters:
+        loaded, reason, message = lora_condition(adapters)
+        conditions.append(Condition("AdaptersLoaded", "True" if loaded else "False", reason, message))
     conditions.append(_metrics_fresh(signals))
     conditions.append(_scaling_active(spec, signals))
     limited = _limited_condition(decision.get(REPLICAS))

@@ -8,6 +8,7 @@ from paternoster_operator.autoscaling.decision import QUEUE_WAIT, REPLICAS, Loop
 from paternoster_operator.cluster.port import Event
 from paternoster_operator.observed import Observed
 from paternoster_operator.pods.view import PodView
+from paternoster_operator.report.lora_adapters import LOADING
 
 _BY_ACTION = {
     (REPLICAS, "Up"): "ScaledUp",
@@ -29,6 +30,20 @@ def engine_events(status: Mapping[str, Any], previous: Mapping[str, Any]) -> lis
         return []
     change = f"engine.runtime.type {before}->{now}: replicas of {before} serve until those of {now} are ready"
     return [Event("Normal", "EngineChanged", change)]
+
+
+def lora_events(status: Mapping[str, Any], previous: Mapping[str, Any]) -> list[Event]:
+    """Events of adapters that came, failed or went since the ``previous`` status."""
+    now, before = ({each["name"]: each for each in one.get("adapters", ())} for one in (status, previous))
+    events = []
+    for name, adapter in now.items():
+        old = before.get(name, {})
+        reason, message = adapter.get("reason"), f"{name}: {adapter.get('message', '')}"
+        if reason not in (None, LOADING) and (reason, adapter["message"]) != (old.get("reason"), old.get("message")):
+            events.append(Event("Warning", f"Adapter{reason}", message))
+        elif reason is None and (name not in before or old.get("reason") is not None):
+            events.append(Event("Normal", "AdapterLoaded", f"{name}: on {adapter['replicas']} replicas"))
+    return [*events, *(Event("Normal", "AdapterRemoved", name) for name in before if name not in now)]
 
 
 def decision_events(decisions: Sequence[LoopDecision]) -> list[Event]:

@@ -19,6 +19,7 @@ from paternoster_operator.report.conditions import UP_TO_DATE, Access, Condition
 from paternoster_operator.report.default_parameters import write_default_parameters
 from paternoster_operator.report.engine_facts import EngineFacts, describe_engine
 from paternoster_operator.report.gateway_cap import GatewayCap
+from paternoster_operator.report.lora_adapters import describe_lora_adapters
 from paternoster_operator.report.other_installation import find_other_installation
 
 LOAD_REFRESH_SECONDS = 60
@@ -71,7 +72,8 @@ def build_status(
     previous, engines = resource.status, EngineFacts.from_reports(signals.reports)
     if observed.is_target:
         gateway_cap = None  # gateways have no route to its engines
-    conditions = find_conditions(resource, observed, signals, last_decision, now, access, gateway_cap)
+    adapters = describe_lora_adapters(resource, observed)
+    conditions = find_conditions(resource, observed, signals, last_decision, now, access, gateway_cap, adapters)
     kind = KINDS[resource.spec.engine.runtime.type]
     actuator = kind.actuator
     if gateway_cap is not None:
@@ -105,6 +107,8 @@ def build_status(
         "decisions": [dict(record) for record in history],
     }
     status |= {name: previous[name] for name in ("installation", "maxModelLen", "shardToken") if name in previous}
+    if adapters:
+        status["adapters"] = adapters
     status |= _without_zeros(maxModelLen=engines.max_model_len)
     budget = _without_zeros(
         capacity=engines.token_capacity, target=decision.targets[TOKEN_BUDGET], current=engines.token_budget

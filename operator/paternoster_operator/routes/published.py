@@ -25,7 +25,7 @@ class PublishedRow:
     @property
     def names(self) -> tuple[str, ...]:
         """All that clients may use."""
-        return self.name, *self.route.aliases
+        return self.name, *self.route.names
 
     def is_of(self, unread: "UnreadRow") -> bool:
         """Whether it can be a row that the fleet of ``unread`` had: a fleet that is gone may have had the name."""

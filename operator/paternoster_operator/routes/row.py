@@ -5,7 +5,8 @@ from datetime import datetime
 from types import MappingProxyType
 
 from paternoster_contract.access.identity import Identity
-from paternoster_contract.routing import ModelRoute
+from paternoster_contract.routing import AdapterRoute, ModelRoute
+from paternoster_operator.api.types.adapter import ModelAdapter
 from paternoster_operator.api.types.autoscaling import ColdRequestPolicy
 from paternoster_operator.api.v1alpha1 import DrainMode, LLMDeployment
 from paternoster_operator.engines.kinds import KINDS
@@ -21,6 +22,7 @@ def build_route(
     key_digests: list[str] | None = None,
     identities: Mapping[str, Identity] = NO_IDENTITIES,
     aliases: Sequence[str] = (),
+    adapters: Sequence[ModelAdapter] = (),
 ) -> ModelRoute:
     """Build what the gateway does with requests; replicas are added by the caller.
 
@@ -33,6 +35,7 @@ def build_route(
         fleet=uid,
         namespace=resource.metadata.namespace,
         aliases=list(aliases),
+        adapters=[AdapterRoute(name=each.name, key_digests=_find_digests(each, identities)) for each in adapters],
         key_digests=key_digests,
         identities=dict(identities),
         max_model_len=longest,
@@ -54,6 +57,13 @@ def build_route(
         route.hold = to_zero.cold_request_policy is ColdRequestPolicy.HOLD
         route.retry_after_seconds = min(max(learnt, SOONEST_RETRY_SECONDS), to_zero.activation_timeout_seconds)
     return route
+
+
+def _find_digests(adapter: ModelAdapter, identities: Mapping[str, Identity]) -> list[str] | None:
+    """Digests of the keys that may use it; None for all."""
+    if adapter.keys is None:
+        return None
+    return [digest for digest, identity in identities.items() if identity.tenant in adapter.keys]
 
 
 def _unix_seconds(timestamp: str | None) -> int | None:

@@ -12,7 +12,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key, check_listed
 from paternoster_operator.keys.client_keys import ClientKeys
 from paternoster_operator.keys.fleet_keys import FleetKeys
-from paternoster_operator.names.directory import Directory
+from paternoster_operator.names.directory import Directory, split_names
 from paternoster_operator.observed import Observed
 from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
 from paternoster_operator.routes.row import build_route
@@ -88,7 +88,8 @@ class RoutesTable:
         for number, (names, resource) in enumerate(await self._directory.list_served(), 1):
             key = Key(resource.metadata.namespace, resource.metadata.name)
             try:
-                built[key] = await self._build_row(key, names, resource)
+                if (row := await self._build_row(key, names, resource)) is not None:
+                    built[key] = row
                 self._faults.pop(key, None)
             except Exception as error:
                 unread.append(UnreadRow(names, key, resource.metadata.creation_timestamp or ""))
@@ -98,15 +99,24 @@ class RoutesTable:
         self._built = built
         return PublishedTable([each.row for each in built.values()], unread)
 
-    async def _build_row(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built:
-        name, *aliases = names
+    async def _build_row(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built | None:
+        """None for a fleet that has lost all names but those of its adapters."""
+        served, adapters = split_names(resource, names)
+        adapted = [adapter.name for adapter in adapters]
+        if not served:
+            return None
+        name, *aliases = served
         check_listed(self._cluster, key.namespace)
         clients = await self._keys.client_keys(resource)
         pods = self._cluster.list_pods(key)
         before = self._built.get(key)
-        if before is not None and before.row.names == tuple(names) and before.is_made_of(resource, clients, pods):
+        if (
+            before is not None
+            and before.row.names == (*served, *adapted)
+            and before.is_made_of(resource, clients, pods)
+        ):
             return before
-        route = build_route(resource, clients.digests, clients.identities, aliases)
+        route = build_route(resource, clients.digests, clients.identities, aliases, adapters)
         observed = Observed.from_cluster(None, pods)
         # Names of pods are their namespace's own.
         route.replicas += [
@@ -116,7 +126,7 @@ class RoutesTable:
                 ready=pod.serving,
                 draining=not pod.serving,
                 upstream_model=pod.upstream_model,
-                unserved_names=pod.find_unserved(names),
+                unserved_names=pod.find_unserved(served, adapted),
             )
             for pod in (*observed.serving, *observed.draining)
             if pod.url is not None and not pod.has_ended

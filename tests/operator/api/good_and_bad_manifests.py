@@ -10,7 +10,18 @@ def schedule(name: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "timezone": "Europe/Berlin", "days": ["Monday"], "start": "08:00", "end": "18:00", **fields}
 
 
+def adapters(*each: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A fleet with these adapters, each with its name and source unless it has others."""
+    engine = {"memory": {"maxAdapterMemory": "1Gi"}}
+    return {"engine": engine, "adapters": [{"name": "sql", "source": "hf://org/sql", **one} for one in each], **spec}
+
+
 GOOD: list[dict[str, Any]] = [
+    adapters({}),
+    adapters({"digest": f"sha256:{'0' * 64}"}, {"name": "org/chat:v2", "source": "s3://bucket/chat"}),
+    adapters({"keys": ["team-a"]}, security={"apiKeys": [{"name": "clients"}]}),
+    adapters(*({"name": f"{i}", "source": f"file:///adapters/{i}"} for i in range(64))),
+    adapters({"source": "oci-archive:///images/a.tar#tag=1"}, {"name": "b", "source": "hf://org/a@v1"}),
     {},
     {"model": {"source": "file:///m", "servedName": "mistral:latest", "aliases": ["mistral", "org/m:7b-v0.3"]}},
     {"model": {"source": "file:///m", "aliases": [f"m:{i}" for i in range(16)]}},
@@ -177,6 +188,27 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
         {"autoscaling": {"maxReplicas": 2, "scaleToZero": {"enabled": True}}},
         "spec.autoscaling.minReplicas: is 1: autoscaling.minReplicas must be 0 if autoscaling.scaleToZero.enabled",
     ),
+    (adapters({}, {}), "spec.adapters: has sql, sql: each of adapters must have a name of its own"),
+    (
+        adapters({"name": "m"}, model={"source": "file:///m", "servedName": "m"}),
+        "spec.adapters: has m: none of adapters must have the name of the model",
+    ),
+    (
+        adapters({"name": "m"}, model={"source": "file:///m", "aliases": ["n", "m"]}),
+        "spec.adapters: has m: none of adapters must have the name of the model",
+    ),
+    (
+        adapters({"keys": ["a"]}),
+        "spec.adapters: has sql: keys of each of adapters must be unset without security.apiKeys",
+    ),
+    (
+        adapters({}, engine={}),
+        "spec.engine.memory.maxAdapterMemory: is unset: engine.memory.maxAdapterMemory must bound",
+    ),
+    (
+        adapters({}, model={"source": "file:///m"}, engine={"runtime": {"type": "VLLM", "image": "v"}}),
+        "spec.adapters: has sql: adapters must be unset with another engine.runtime.type than Paternoster",
+    ),
     (
         {"autoscaling": {"maxReplicas": 2, "schedules": [schedule("a", maxReplicas=1), schedule("a", maxReplicas=2)]}},
         "spec.autoscaling.schedules: has a, a: each of autoscaling.schedules must have a name of its own",
@@ -240,6 +272,10 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
 ]
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
+    (adapters({"name": "a,b"}), "spec.adapters[0].name: is 'a,b': must match"),
+    (adapters({"source": "hf://org/a/b.gguf"}), "spec.adapters[0].source: is 'hf://org/a/b.gguf': must match"),
+    (adapters({"source": "https://host/a"}), "spec.adapters[0].source: is 'https://host/a': must match"),
+    (adapters({"digest": "md5:1"}), "spec.adapters[0].digest: is 'md5:1': must match"),
     ({"engine": {"order": "deadline"}}, "spec.engine.order: is 'deadline': was removed: use 'fcfs'"),
     (
         {"engine": {"memory": {"preemption": "auto"}}},

@@ -99,7 +99,7 @@ def test_the_first_name_and_an_alias_may_change_places() -> None:
     [
         ("llama", "servedName is llama"), ("team-b/llama", "servedName is team-b/llama"),
         ("team-a", "servedName is team-a"), ("team-ab/llama", "servedName is team-ab/llama"),
-        ("team-a/llama llama:latest", "aliases is llama:latest"),
+        ("team-a/llama llama:latest", "aliases or spec.adapters is llama:latest"),
     ],
 )  # fmt: skip
 def test_namespaced_names_begin_with_their_namespace(wanted: str, field: str) -> None:

@@ -13,13 +13,13 @@ from paternoster_sources.address import is_remote, parse_address
 from paternoster_sources.errors import InvalidAddress
 from paternoster_sources.image import ImageAddress, is_image, parse_image
 
-_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
+SOURCE_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _SOURCES = (
     r"package://[A-Za-z_][A-Za-z0-9_.]*",
     r"file:///.+",
     r"pvc://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/.*)?",
-    rf"hf://{_NAME}/{_NAME}(/|[@/][^\s?#]+)?",
-    rf"(s3|gs)://{_NAME}(/[^\s?#]*)?",
+    rf"hf://{SOURCE_NAME}/{SOURCE_NAME}(/|[@/][^\s?#]+)?",
+    rf"(s3|gs)://{SOURCE_NAME}(/[^\s?#]*)?",
     r"https://[^\s?#/]+/[^\s?#]+(#sha256=[0-9a-fA-F]{64})?",
     r"oci-(archive|layout):///[^\s?#]+(#[^\s#]*)?",
     r"oci://(localhost|[A-Za-z0-9-]+[.:][A-Za-z0-9.:-]+)/[^\s?#]+",
@@ -33,13 +33,20 @@ IMAGE = "^oci://"
 """How a source begins that the nodes mount."""
 
 
-def _check_source(source: str) -> str:
+def check_source(source: str) -> str:
     """``source``, if the one who fetches it can read it."""
     if is_remote(source) or is_image(source):
         try:
             parse_address(source) if is_remote(source) else parse_image(source)
         except InvalidAddress as error:
             raise ValueError(str(error).removeprefix(f"model {source!r}: ")) from error
+    return source
+
+
+def check_folder(source: str) -> str:
+    """``source``, if it is one as above, and of a folder."""
+    if is_remote(check_source(source)) and (file := parse_address(source).file) is not None:
+        raise ValueError(f"must be a folder, not the file {file}")
     return source
 
 
@@ -76,7 +83,7 @@ class ModelCache(Document):
 class Model(Document):
     """Which model is served, and under what name."""
 
-    source: Annotated[str, Field(max_length=2048, pattern=f"^({'|'.join(_SOURCES)})$"), AfterValidator(_check_source)]
+    source: Annotated[str, Field(max_length=2048, pattern=f"^({'|'.join(_SOURCES)})$"), AfterValidator(check_source)]
     """Where the weights are: package://python_package that carries one .gguf file; file:///path inside the engine's
     image or a mounted volume; pvc://claim/path on a PersistentVolumeClaim of the namespace, mounted read-only;
     oci://registry/name:tag, with @sha256:..., /path in the image or both after it, an image that the node mounts

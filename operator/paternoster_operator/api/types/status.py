@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paternoster_contract.limits import MAX_ALIASES
+from paternoster_contract.limits import MAX_ADAPTERS, MAX_ALIASES
 from paternoster_operator.api.types.fields import DATE_TIME, INT32, INT64, Count, Document, Positive
 from paternoster_operator.engines.adapter import Actuator, RuntimeType
 
@@ -18,6 +18,17 @@ class Condition(Document):
     message: str = Field(default="", max_length=32_768)
     observed_generation: int = Field(default=0, ge=0, json_schema_extra=INT64)
     last_transition_time: str = Field(json_schema_extra=DATE_TIME)
+
+
+class LoraAdapterStatus(Document):
+    """One of spec.adapters."""
+
+    name: str = Field(max_length=128)
+    replicas: Count = 0
+    """Replicas that serve it."""
+    reason: str | None = Field(default=None, max_length=1024)
+    """Loading, LoadFailed, or why the fleet does not have its name; unset where every replica has this version."""
+    message: str | None = Field(default=None, max_length=32_768)
 
 
 class EngineStatus(Document):
@@ -216,6 +227,7 @@ class LLMDeploymentStatus(Document):
     """Name that gateways send requests to this fleet by; empty for none."""
     served_aliases: list[str] = Field(default_factory=list, max_length=MAX_ALIASES)
     """Further such names."""
+    adapters: list[LoraAdapterStatus] = Field(default_factory=list, max_length=MAX_ADAPTERS)
     installation: str | None = None
     """Installation that reconciles this, by the namespace and name of its operators' Lease; others leave it alone."""
     shard_token: int | None = Field(default=None, ge=0, json_schema_extra={"format": "int64"})

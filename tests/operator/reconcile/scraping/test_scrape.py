@@ -4,7 +4,7 @@ from aiohttp import web
 
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.fetch_status import FetchStatus
-from paternoster_contract.stats import EngineState, EngineStats, Unreported
+from paternoster_contract.stats import EngineState, EngineStats, LoraAdapterStats, Unreported
 from paternoster_e2e.fakes.engine import FakeEngine, listening
 from paternoster_operator.scrape import Scraper
 
@@ -14,6 +14,7 @@ REPORTED = EngineStats.model_construct(
     | {"engine_version": "1"}
     | {"unreported": (Unreported.KV_BLOCKS,)}
     | {"default_parameters": DefaultParameters(temperature=0.7, top_k=20)}
+    | {"adapters": (LoraAdapterStats(name="sql", ready=True),)}
 )  # fmt: skip
 
 
@@ -37,6 +38,7 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     assert sorted(polls) == [("engine", False), ("engine", True), ("engine", True), ("gateway", False)]
     assert {len(answer.model_fields_set) for answer in answers.values()} == {0}
     assert answers["ride-0"].default_parameters is answers["ride-1"].default_parameters, "as each sample is kept"
+    assert answers["ride-0"].adapters is answers["ride-1"].adapters
 
 
 async def test_pods_that_fetch_tell_how_far_they_are() -> None:
