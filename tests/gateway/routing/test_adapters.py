@@ -27,7 +27,9 @@ def replica(engine: FakeEngine, *unserved: str) -> Replica:
     return Replica(name=engine.name, url=engine.url, ready=True, unserved_names=unserved)
 
 
-async def ask(client: aiohttp.ClientSession, door: Door, model: str, key: str = "") -> tuple[int, Any, str | None]:
+async def send_request(
+    client: aiohttp.ClientSession, door: Door, model: str, key: str = ""
+) -> tuple[int, Any, str | None]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with client.post(door.url + PATH, json={"model": model}, headers=headers) as response:
         return response.status, await response.json(), response.headers.get("Retry-After")
@@ -41,8 +43,8 @@ async def test_an_adapter_is_served_by_the_replicas_that_have_it(
     door.publish_models(m=ModelRoute(replicas=both, adapters=[SQL]))
     await until(lambda: stats(client, door), lambda models: "m" in models)
     for _ in range(6):
-        assert (await ask(client, door, "sql"))[:2] == (200, {"from": "with"})
-    assert {(await ask(client, door, "m"))[1]["from"] for _ in range(6)} == {"with", "without"}
+        assert (await send_request(client, door, "sql"))[:2] == (200, {"from": "with"})
+    assert {(await send_request(client, door, "m"))[1]["from"] for _ in range(6)} == {"with", "without"}
     assert json.loads(with_it.bodies[0])["model"] == "sql", "as the client wrote it"
     assert (await stats(client, door))["m"]["requests_total"] == 12, "counted for the model"
 
@@ -53,15 +55,15 @@ async def test_an_adapter_that_no_replica_has_is_not_waited_for(
     engine = await start("a", answer)
     door.publish_models(m=ModelRoute(replicas=[replica(engine, "sql")], adapters=[SQL], retry_after_seconds=7))
     await until(lambda: stats(client, door), lambda models: "m" in models)
-    status, body, retry_after = await ask(client, door, "sql")
+    status, body, retry_after = await send_request(client, door, "sql")
     assert (status, retry_after) == (503, "7")
     assert body["error"]["message"] == "No replica of `m` has loaded the adapter `sql`."
     assert (await stats(client, door))["m"]["refused"] == 0, "another replica would not have it either"
-    assert (await ask(client, door, "m"))[0] == 200
+    assert (await send_request(client, door, "m"))[0] == 200
     door.publish_models(m=ModelRoute(replicas=[replica(engine)], adapters=[SQL]))
-    await until(lambda: ask(client, door, "sql"), lambda answered: answered[0] == 200)
+    await until(lambda: send_request(client, door, "sql"), lambda answered: answered[0] == 200)
     door.publish_models(m=ModelRoute(replicas=[replica(engine)]))
-    gone = await until(lambda: ask(client, door, "sql"), lambda answered: answered[0] == 404)
+    gone = await until(lambda: send_request(client, door, "sql"), lambda answered: answered[0] == 404)
     assert gone[1]["error"]["code"] == "model_not_found"
 
 
@@ -112,7 +114,7 @@ def test_a_key_that_may_not_use_an_adapter_gets_what_an_unknown_name_gets(
 
 
 async def test_texts_of_adapters_have_scopes_of_their_own() -> None:
-    """As engines have it: the name that their answers have, the model's first for its aliases."""
+    """Engines hash the name that their answers have: for an alias the first of the model."""
     replicas = [Replica(name=url, url=url, ready=True) for url in ("http://a", "http://b")]
     row = ModelRoute(aliases=["n"], adapters=[SQL, AdapterRoute(name="other")], replicas=replicas)
     dispatcher, table = Dispatcher(), RoutingTable(models={"m": row})
