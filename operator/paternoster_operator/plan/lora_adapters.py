@@ -2,7 +2,8 @@
 
 An example: a fleet wants ``sql`` and ``chat``; an engine reports ``sql`` of another version, and ``old``. The changes
 are loads of ``sql``, in place, and of ``chat``, and the unload of ``old``. Nothing is planned for what an engine loads
-already, and a load that failed is tried again after :data:`RETRY_SECONDS`.
+already, a load that failed is tried again after :data:`RETRY_SECONDS`, and what somebody loaded by the admin API, which
+has no version, stays.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,8 @@ def plan_lora_changes(desired: Sequence[ModelAdapter], seen: Sequence[LoraAdapte
         for adapter in desired
         if _needs_load(adapter, reports.get(adapter.name), now)
     ]
-    return LoraChanges(loads, [UnloadLoraAdapter(lora_name=name) for name in reports if name not in names])
+    unloads = [name for name, report in reports.items() if report.version and name not in names]
+    return LoraChanges(loads, [UnloadLoraAdapter(lora_name=name) for name in unloads])
 
 
 def _needs_load(adapter: ModelAdapter, report: LoraAdapterStats | None, now: float) -> bool:
