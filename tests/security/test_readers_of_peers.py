@@ -34,6 +34,7 @@ PLACES = {
     "cluster/api_requests.py: _read_message": "the API server's words, cut to LONGEST_MESSAGE",
     "cluster/api_requests.py: send": "the API server's: _LONGEST_ANSWER, of events _LONGEST_EVENTS",
     "cluster/kubeconfig.py: read": "the API server's: a page of at most MOST_PODS pods, of 1.5 MiB each",
+    "cluster/kubeconfig.py: _read_page": "LONGEST_ANSWER of each operator's metrics, read piece by piece",
     "cluster/kopf_watches.py: _list_and_follow": "the API server's: a line an event, of 1.5 MiB",
     "cluster/kopf_watches.py: _read_pages": "the API server's: a page of at most chunk_size objects, of 1.5 MiB each",
     "commands/operator.py: _parse_security_context": "a flag, which the chart writes",
