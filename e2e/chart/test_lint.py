@@ -48,7 +48,9 @@ def children() -> Iterable[dict[str, Any]]:
         document["metadata"] |= {"name": file.stem, "namespace": "llm", "uid": f"uid-of-{file.stem}"}
         resource = parse_resource(document)
         if resource.spec.target_ref is None:
-            yield from build_children(resource, max(1, resource.spec.autoscaling.min_replicas), ROOTS, peers=PEERS)
+            auto = resource.spec.autoscaling
+            replicas = resource.spec.replicas if auto is None else max(1, auto.min_replicas)
+            yield from build_children(resource, replicas, ROOTS, peers=PEERS)
 
 
 def accepted() -> set[Finding]:
