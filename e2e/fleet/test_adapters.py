@@ -1,4 +1,4 @@
-"""Adapters (LoRA) of a manifest: served within seconds and taken back, in pods that stay; a broken one harms nobody."""
+"""Adapters (LoRA) of a manifest: served within seconds and taken back, in pods that stay; a broken one stops no other."""
 
 import base64
 import json
