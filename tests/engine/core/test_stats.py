@@ -11,7 +11,7 @@ from paternoster_engine.core.scheduler import Scheduler
 PROCESS = {
     "engine_version", "instance", "model", "state", "started_at", "time", "last_tick_age_seconds",
     "first_token_seconds_total", "first_token_count_total", "inter_token_seconds_total", "inter_token_count_total",
-    "start_seconds", "default_parameters", "idle_seconds", "unreported",
+    "start_seconds", "default_parameters", "idle_seconds", "adapters", "unreported",
 }  # fmt: skip
 CONFIG = SchedulerConfig(num_blocks=8, block_size=16, max_num_seqs=2, max_batched_tokens=32, max_model_len=64)
 
