@@ -1,4 +1,4 @@
-"""Adapters (LoRA) of a manifest: served within seconds and taken back, in pods that stay; a broken one stops no other."""
+"""Adapters (LoRA) of a manifest: served within seconds and taken back in pods that stay, a broken one beside them."""
 
 import base64
 import json
