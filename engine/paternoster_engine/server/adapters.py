@@ -12,11 +12,12 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from paternoster_contract.limits import LONGEST_FAULT, LONGEST_NAME, MAX_ADAPTERS
 from paternoster_contract.stats import LoraAdapterStats
@@ -51,7 +52,7 @@ class NamedAdapter:
 
     name: str
     path: str
-    """Where its files lie."""
+    """Folder or file that it is read from."""
     digest: bytes
     created: int
     """Time of its load, in seconds since 1970."""
@@ -365,28 +366,20 @@ async def _read_in_thread(function: Callable[[], T], path: str) -> T:
     The process does not wait for it when it ends. Raises :class:`ModelError`, for what the system and torch raise as
     well.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            _post(loop, done.set_result, done, function())
+            done.set_result(function())
         except BaseException as error:
-            _post(loop, done.set_exception, done, error)
+            done.set_exception(error)
 
     threading.Thread(target=run, name="adapter", daemon=True).start()
     try:
-        return await done
+        return await asyncio.wrap_future(done)
     except (OSError, MemoryError, RuntimeError) as error:
         # RuntimeError: torch's lack of memory, and recursion.
         why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         log.warning("adapter at %s cannot be read", path, exc_info=error)
         raise ModelError(f"{shorten_value(path)} cannot be read: {why}") from error
-
-
-def _post(
-    loop: asyncio.AbstractEventLoop, post: Callable[[Any], object], done: "asyncio.Future[T]", value: Any
-) -> None:
-    """Have ``loop`` post ``value``, unless the one that awaited ``done`` is gone."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(lambda: None if done.done() else post(value))
