@@ -29,13 +29,22 @@ class _Built:
     """A row, and what it was built from: the same resource, pods and keys make the same row."""
 
     row: PublishedRow
+    names: Sequence[str]
+    """All that the fleet has, those of its adapters included."""
     resource: LLMDeployment
     clients: ClientKeys
     pods: Sequence[Mapping[str, Any]]
 
-    def is_made_of(self, resource: LLMDeployment, clients: ClientKeys, pods: Sequence[Mapping[str, Any]]) -> bool:
+    def is_made_of(
+        self,
+        names: Sequence[str],
+        resource: LLMDeployment,
+        clients: ClientKeys,
+        pods: Sequence[Mapping[str, Any]],
+    ) -> bool:
         return (
-            self.resource is resource
+            self.names == names
+            and self.resource is resource
             and self.clients.digests == clients.digests
             and self.clients.identities == clients.identities
             and len(self.pods) == len(pods)
@@ -101,21 +110,16 @@ class RoutesTable:
 
     async def _build_row(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built | None:
         """None for a fleet that has lost all names but those of its adapters."""
-        served, adapters = split_names(resource, names)
-        adapted = [adapter.name for adapter in adapters]
-        if not served:
-            return None
-        name, *aliases = served
         check_listed(self._cluster, key.namespace)
         clients = await self._keys.client_keys(resource)
         pods = self._cluster.list_pods(key)
         before = self._built.get(key)
-        if (
-            before is not None
-            and before.row.names == (*served, *adapted)
-            and before.is_made_of(resource, clients, pods)
-        ):
+        if before is not None and before.is_made_of(names, resource, clients, pods):
             return before
+        served, adapters = split_names(resource, names)
+        if not served:
+            return None
+        name, *aliases = served
         route = build_route(resource, clients.digests, clients.identities, aliases, adapters)
         observed = Observed.from_cluster(None, pods)
         # Names of pods are their namespace's own.
@@ -126,13 +130,13 @@ class RoutesTable:
                 ready=pod.serving,
                 draining=not pod.serving,
                 upstream_model=pod.upstream_model,
-                unserved_names=pod.find_unserved(served, adapted),
+                unserved_names=pod.find_unserved(served, [adapter.name for adapter in adapters]),
             )
             for pod in (*observed.serving, *observed.draining)
             if pod.url is not None and not pod.has_ended
         ]
         row = PublishedRow(name, key, route, resource.metadata.creation_timestamp or "")
-        return _Built(row, resource, clients, tuple(pods))
+        return _Built(row, names, resource, clients, tuple(pods))
 
     def _log_once(self, key: Key, error: Exception) -> None:
         fault = f"{type(error).__name__}: {error}"
