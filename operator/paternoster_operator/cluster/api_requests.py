@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from aiohttp import ClientError
+from aiohttp import ClientError, ClientResponse
 from kubernetes.aio.client import ApiException
 from kubernetes.aio.dynamic import DynamicClient
 
@@ -76,13 +76,7 @@ class ApiRequests:
                 method, path, body=body, serialize=False, _request_timeout=REQUEST_TIMEOUT_SECONDS, **params
             )
             code = answer.status
-            text = bytearray()
-            async for piece in answer.content.iter_chunked(2**16):
-                text += piece
-                if len(text) > longest:
-                    answer.close()
-                    raise ClusterError(f"{method.upper()} {path}: the answer is longer than {longest} bytes")
-            document: Mapping[str, Any] = json.loads(text)
+            document: Mapping[str, Any] = json.loads(await read_bounded(answer, longest))
             return document
         except ApiException as error:
             code = error.status
@@ -95,11 +89,22 @@ class ApiRequests:
             pause = parse_retry_after(error.headers) if code == HTTPStatus.TOO_MANY_REQUESTS else 0.0
             self._paused_until = max(self._paused_until, self._clock() + pause)
             raise ClusterError(message, retriable=retriable, retry_after_seconds=pause) from error
-        except (ClientError, OSError, TimeoutError, ValueError) as error:  # the last for an answer that is no JSON
+        except (ClientError, OSError, TimeoutError, ValueError) as error:  # the last: too long, or no JSON
             raise ClusterError(f"{method.upper()} {path}: {error_text(error)}") from error
         finally:
             if self._traffic is not None:
                 self._traffic.count_request(method, _find_plural(path), code, self._clock() - began)
+
+
+async def read_bounded(answer: ClientResponse, longest: int) -> bytearray:
+    """The body of ``answer``; raises ``ValueError`` for one of more than ``longest`` bytes."""
+    body = bytearray()
+    async for piece in answer.content.iter_chunked(2**16):
+        body += piece
+        if len(body) > longest:
+            answer.close()
+            raise ValueError(f"the answer is longer than {longest} bytes")
+    return body
 
 
 def parse_retry_after(headers: Mapping[str, str] | None) -> float:

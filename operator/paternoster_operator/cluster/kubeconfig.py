@@ -14,7 +14,7 @@ from kubernetes.aio.client import ApiClient, ApiException, CoreV1Api, CustomObje
 from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
 from paternoster_contract.http.paths import METRICS
-from paternoster_operator.cluster.api_requests import LONGEST_ANSWER
+from paternoster_operator.cluster.api_requests import LONGEST_ANSWER, read_bounded
 
 TIMEOUT_SECONDS = 10
 MOST_PODS = 500
@@ -97,13 +97,16 @@ def read_pods(namespace: str, selector: str) -> Sequence[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """What one operator's pod answered."""
+    """One operator's answer for its metrics."""
 
-    pod: Mapping[str, Any]
+    operator: str
+    """Name of its pod, or its URL."""
     answer: str | OSError
     """Text of the metrics, or why there is none."""
     at: float
     """Time of the answer, on the monotonic clock."""
+    pod: Mapping[str, Any] | None = None
+    """None where a URL names the operator."""
 
 
 def read_operators(namespace: str | None) -> Sequence[MetricsPage]:
@@ -139,16 +142,11 @@ async def _read_page(core: CoreV1Api, namespace: str, pod: Mapping[str, Any]) ->
         response = await core.connect_get_namespaced_pod_proxy_with_path_without_preload_content(
             f"{pod['metadata']['name']}:{port}", namespace, METRICS.strip("/"), _request_timeout=TIMEOUT_SECONDS
         )
-        body = bytearray()
-        async for piece in response.content.iter_chunked(2**16):
-            body += piece
-            if len(body) > LONGEST_ANSWER:
-                response.close()
-                raise OSError(f"the answer is longer than {LONGEST_ANSWER} bytes")
+        body = await read_bounded(response, LONGEST_ANSWER)
         text = body.decode(errors="replace") if response.status == 200 else OSError(f"HTTP {response.status}")
-    except (ApiException, ClientError, TimeoutError, OSError) as error:
+    except (ApiException, ClientError, TimeoutError, OSError, ValueError) as error:
         text = OSError(error_text(error) or "no answer in time")
-    return MetricsPage(pod, text, time.monotonic())
+    return MetricsPage(pod["metadata"]["name"], text, time.monotonic(), pod)
 
 
 @asynccontextmanager

@@ -2,13 +2,14 @@
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from paternoster_contract.cli.terminal import print_error, print_json, print_line
 from paternoster_operator.commands import resource
 
 if TYPE_CHECKING:
+    from paternoster_operator.cluster.kubeconfig import MetricsPage
     from paternoster_operator.terminal.bottleneck import Diagnosis, Reading
 
 HELP = (
@@ -34,14 +35,12 @@ def run(args: argparse.Namespace) -> int:
     )
 
     try:
-        before, _ = resource.read_operators(args)
+        before = resource.read_operators(args)
         time.sleep(INTERVAL_SECONDS)
-        after, faults = resource.read_operators(args)
-        readings, unread = _pair_pages(before, after)
+        readings, unread = _pair_pages(before, resource.read_operators(args))
     except OSError as error:
         print_error(f"paternoster doctor: {error}")
         return UNREAD_STATUS
-    unread |= faults
     if not readings:
         for name, why in unread.items():
             print_error(f"paternoster doctor: {name}: {why}")
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pair_pages(
-    before: Mapping[str, resource.OperatorPage], after: Mapping[str, resource.OperatorPage]
+    before: "Sequence[MetricsPage]", after: "Sequence[MetricsPage]"
 ) -> tuple[list["Reading"], dict[str, str]]:
     """Both samples of each operator that has two, and why others have not."""
     from paternoster_contract import labels
@@ -67,8 +66,13 @@ def _pair_pages(
     from paternoster_operator.terminal.bottleneck import OperatorSample, Reading
 
     readings, unread = list[Reading](), dict[str, str]()
-    for name, page in after.items():
-        if name not in before:
+    samples = {page.operator: page for page in before}
+    for page in after:
+        name, earlier = page.operator, samples.get(page.operator)
+        if isinstance(page.answer, OSError):
+            unread[name] = str(page.answer)
+            continue
+        if earlier is None or isinstance(earlier.answer, OSError):
             unread[name] = "it answered only the second time, as one that has just started"
             continue
         limits: Mapping[str, str] = {}
@@ -79,7 +83,8 @@ def _pair_pages(
             limits = operator.get("resources", {}).get("limits", {})
             shard = page.pod["metadata"].get("labels", {}).get(labels.SHARD, "0")
         try:
-            first, last = (OperatorSample.parse(each.text, each.at) for each in (before[name], page))
+            first = OperatorSample.parse(earlier.answer, earlier.at)
+            last = OperatorSample.parse(page.answer, page.at)
             cpus, memory = (float(parse_quantity(limits[of])) if of in limits else None for of in ("cpu", "memory"))
         except ValueError as error:
             unread[name] = str(error)

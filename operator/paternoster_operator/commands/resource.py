@@ -2,19 +2,12 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from paternoster_operator.cluster.kubeconfig import MetricsPage
 
 T = TypeVar("T")
-
-
-class OperatorPage(NamedTuple):
-    """What one operator answered for its metrics."""
-
-    text: str
-    at: float
-    """Time of the answer, on the monotonic clock."""
-    pod: Mapping[str, Any] | None = None
-    """None where a URL names the operator."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, whose: str = "its") -> None:
-    """Where to read LLMDeployments, or operators; ``whose`` namespace there is a flag for."""
+    """Add flags that say where to read LLMDeployments, or operators; ``whose`` namespace there is a flag for."""
     parser.add_argument(
         "-n", "--namespace", help=f"{whose} namespace (default: the kubeconfig's; on this machine, any)"
     )
@@ -83,27 +76,20 @@ def read_pods(args: argparse.Namespace, document: Mapping[str, Any]) -> Sequence
     ]
 
 
-def read_operators(args: argparse.Namespace) -> tuple[dict[str, OperatorPage], dict[str, str]]:
-    """Return the metrics of each operator by its name, and why those of others were not read; raises ``OSError``."""
+def read_operators(args: argparse.Namespace) -> "Sequence[MetricsPage]":
+    """Return what each operator answers for its metrics; raises ``OSError`` where none is found."""
     from time import monotonic
 
     from paternoster_contract.http.paths import METRICS
     from paternoster_operator.cluster.api_requests import LONGEST_ANSWER
-    from paternoster_operator.cluster.kubeconfig import read_operators
+    from paternoster_operator.cluster.kubeconfig import MetricsPage, read_operators
     from paternoster_operator.local.client import fetch
 
     server = _find_server(args)
-    if server is not None:
-        text = fetch(server, METRICS, LONGEST_ANSWER).decode(errors="replace")
-        return {server: OperatorPage(text, monotonic())}, {}
-    read, unread = dict[str, OperatorPage](), dict[str, str]()
-    for page in _read_cluster(args, lambda: read_operators(args.namespace)):
-        name = page.pod["metadata"]["name"]
-        if isinstance(page.answer, str):
-            read[name] = OperatorPage(page.answer, page.at, page.pod)
-        else:
-            unread[name] = str(page.answer)
-    return read, unread
+    if server is None:
+        return _read_cluster(args, lambda: read_operators(args.namespace))
+    text = fetch(server, METRICS, LONGEST_ANSWER).decode(errors="replace")
+    return [MetricsPage(server, text, monotonic())]
 
 
 def _find_server(args: argparse.Namespace) -> str | None:
