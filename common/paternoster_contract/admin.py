@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 ADAPTER_DIGEST = r"^sha256:[0-9a-f]{64}$"
-"""How the SHA-256 of an adapter's file of weights is written."""
+"""Pattern of the SHA-256 of an adapter's file of weights."""
 LONGEST_QUEUE_MILLISECONDS = 86_400_000
 """The largest limit on the time in an engine's queue: a day."""
 

@@ -20,7 +20,7 @@ _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5,6})-of-(?P<count>\d{5,6})(?P<e
 _USUAL = re.compile(r"model([._-].*)?\.safetensors")
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
-"""What PEFT writes of an adapter (LoRA)."""
+"""Files that PEFT writes of an adapter (LoRA)."""
 MOST_PARTS = 2048
 BESIDE_GGUF = ("mmproj*.gguf", "imatrix*.gguf")
 """GGUF files beside a language model: projectors of images, and statistics of activations."""

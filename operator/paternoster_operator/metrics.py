@@ -65,11 +65,8 @@ class OperatorMetrics:
         build.info({"component": "operator", "version": __version__})
         self.registry.register(TaskFailures("paternoster_operator_task_failures"))
         self.reconciles = self._add_counter("reconciles", "Reconciles by outcome.", "outcome")
-        for outcome in (
-            "ok",
-            "error",
-            "handed_over",
-        ):  # a counter that appears with its first event hides that event from rate()
+        # A counter that appears with its first event hides that event from rate().
+        for outcome in ("ok", "error", "handed_over"):
             self.reconciles.labels(outcome)
         self.reconcile_seconds = Histogram(
             "paternoster_operator_reconcile_seconds", "Duration of a reconcile.", registry=self.registry

@@ -52,15 +52,15 @@ _NO_FIELDS: set[str] = set()
 
 
 @lru_cache(maxsize=1024)
-def _share_adapters(adapters: tuple[LoraAdapterStats, ...]) -> tuple[LoraAdapterStats, ...]:
-    """One object likewise."""
-    return adapters
-
-
-@lru_cache(maxsize=1024)
 def _share_parameters(parameters: DefaultParameters) -> DefaultParameters:
     """One object for all samples with these values, which are kept for ten minutes each."""
     return parameters
+
+
+@lru_cache(maxsize=1024)
+def _share_adapters(adapters: tuple[LoraAdapterStats, ...]) -> tuple[LoraAdapterStats, ...]:
+    """One object for all samples of engines with the same adapters."""
+    return adapters
 
 
 class Scraper:

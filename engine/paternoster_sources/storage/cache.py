@@ -76,7 +76,7 @@ class DownloadCache:
 
     @classmethod
     def for_adapters(cls) -> "DownloadCache":
-        """That of adapters: the models' own unless the environment names another."""
+        """Return the cache of adapters: the models' own unless the environment names another."""
         folder = os.environ.get(ADAPTERS_ENV)
         return cls(Path(folder).absolute(), _read_limit(ADAPTERS_LIMIT_ENV)) if folder else cls.from_env()
 

@@ -1,4 +1,4 @@
-"""Which adapters (LoRA) each engine is to load and unload, from what it reports. Pure.
+"""Plan the loads and unloads of adapters (LoRA) for each engine, from what it reports. Pure.
 
 An example: a fleet wants ``sql`` and ``chat``; an engine reports ``sql`` of another version, and ``old``. The changes
 are loads of ``sql``, in place, and of ``chat``, and the unload of ``old``. Nothing is planned for what an engine loads
@@ -25,7 +25,10 @@ class LoraChanges:
 
 
 def plan_lora_changes(desired: Sequence[ModelAdapter], seen: Sequence[LoraAdapterStats], now: float) -> LoraChanges:
-    """What brings an engine that reports ``seen`` to ``desired``; ``now`` is the engine's, as its times of failures."""
+    """Plan the calls that bring an engine that reports ``seen`` to ``desired``.
+
+    ``now`` is the engine's, as its times of failures are.
+    """
     reports = {report.name: report for report in seen}
     names = {adapter.name for adapter in desired}
     loads = [

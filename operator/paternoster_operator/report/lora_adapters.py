@@ -1,4 +1,4 @@
-"""What the status reports of a fleet's adapters (LoRA): how many replicas have each, and why others do not. Pure."""
+"""Report a fleet's adapters (LoRA): how many replicas have each, and why others do not. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

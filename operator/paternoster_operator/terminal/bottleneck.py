@@ -1,4 +1,4 @@
-"""Which part of an operator is its bottleneck, by two samples of its own metrics a few seconds apart. Pure.
+"""Find the bottleneck of an operator by two samples of its own metrics a few seconds apart. Pure.
 
 Each :class:`Check` compares one figure with its limit. Causes come before what follows of them: the first finding is
 the bottleneck.
@@ -73,7 +73,7 @@ class Reading:
         return found
 
     def find_increase(self, metric: str, *by: str, **only: Collection[str]) -> Figures:
-        """How much a counter grew between the samples; one that fell, or whose process is another, began at 0."""
+        """The growth of a counter between the samples; one that fell, or whose process is another, began at 0."""
         before = {} if self._is_restarted() else self.before.series.get(metric, {})
         found: dict[str, float] = defaultdict(float)
         for labels, value in self.after.series.get(metric, {}).items():
@@ -83,7 +83,7 @@ class Reading:
         return found
 
     def find_rate(self, metric: str, *by: str, **only: Collection[str]) -> Figures:
-        """How much a counter grew between the samples, by the second."""
+        """The growth of a counter between the samples, by the second."""
         seconds = max(self.after.at - self.before.at, 0.001)
         return {of: grown / seconds for of, grown in self.find_increase(PREFIX + metric, *by, **only).items()}
 
@@ -102,7 +102,7 @@ class Reading:
         return {"": reached[-1] if reached else 0.0} if total > 0 else {}
 
     def find_share(self, metric: str, of: str, *by: str, **only: Collection[str]) -> Figures:
-        """How much a counter grew, over how much ``of`` did, where that did."""
+        """The growth of a counter over that of ``of``, where that grew."""
         part, whole = self.find_increase(PREFIX + metric, *by, **only), self.find_increase(PREFIX + of, *by)
         return {group: part.get(group, 0.0) / count for group, count in whole.items() if count > 0}
 
@@ -170,6 +170,9 @@ class Check:
     remedy: str
 
 
+_REMEDY_OF_QUEUE = (
+    "mend what is named above; where nothing is, raise operator.shards (docs/runbooks/PaternosterOperatorBehind.md)"
+)
 CHECKS: Sequence[Check] = (
     Check(
         "api server", "requests refused with 429", ["api_requests_total"],
@@ -302,22 +305,19 @@ CHECKS: Sequence[Check] = (
         "work queue", "longest time that a fleet waits", ["queue_oldest_seconds"],
         lambda r: r.find_gauge("queue_oldest_seconds", "kind"), 10, _show_seconds,
         "Fleets wait longer for a look than two periods: replicas and limits follow demand late.",
-        "mend what is named above; where nothing is, raise operator.shards "
-        "(docs/runbooks/PaternosterOperatorBehind.md)",
+        _REMEDY_OF_QUEUE,
     ),
     Check(
         "work queue", "mean time in the queue", ["queue_wait_seconds"],
         lambda r: r.find_mean("queue_wait_seconds", "kind"), 2.5, _show_seconds,
         "Looks begin half a period late on average.",
-        "mend what is named above; where nothing is, raise operator.shards "
-        "(docs/runbooks/PaternosterOperatorBehind.md)",
+        _REMEDY_OF_QUEUE,
     ),
     Check(
         "work queue", "late looks, of those scheduled", ["looks_late_total", "queue_wait_seconds"],
         lambda r: r.find_late_share(), 0.05, _show_share,
         "Looks that no change asked for come more than half a period late.",
-        "mend what is named above; where nothing is, raise operator.shards "
-        "(docs/runbooks/PaternosterOperatorBehind.md)",
+        _REMEDY_OF_QUEUE,
     ),
 )  # fmt: skip
 
@@ -338,7 +338,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What two samples of all operators show."""
+    """Result of two samples of all operators."""
 
     operators: Mapping[str, str]
     """Operators that were read, and whether each leads."""
@@ -421,5 +421,5 @@ def describe_operators(diagnosis: Diagnosis) -> str:
 
 
 def describe_figures(diagnosis: Diagnosis) -> str:
-    """That nothing is the bottleneck, with the greatest value of each figure, in one line."""
+    """One line that says that nothing is the bottleneck, with the greatest value of each figure."""
     return "nothing is the bottleneck: " + ", ".join(f"{name} {text}" for name, (_, text) in diagnosis.worst.items())

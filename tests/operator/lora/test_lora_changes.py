@@ -1,4 +1,4 @@
-"""Which adapters an engine loads and unloads: it comes to what the manifest has, whatever it had, and stays there."""
+"""Loads and unloads of adapters: an engine comes to what the manifest has, whatever it had, and stays there."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Where an adapter's files lie on this machine: a path, or a folder that is fetched from where models are."""
+"""Files of an adapter on this machine: those at a path, or of a folder that is fetched from where models are."""
 
 import hashlib
 from contextlib import suppress

@@ -29,7 +29,7 @@ class ModelAdapter(Document):
     podTemplate; hf://org/name, with @revision; s3://bucket/prefix; gs://bucket/prefix; oci-archive:///path/image.tar
     and oci-layout:///path/folder, with #tag=...&path=..."""
     digest: str | None = Field(default=None, max_length=71, pattern=ADAPTER_DIGEST)
-    """What its adapter_model.safetensors must hash to, sha256:... Engines load it anew when this or source changes."""
+    """SHA-256 of its adapter_model.safetensors, sha256:... Engines load it anew when this or source changes."""
     keys: list[Annotated[str, Field(max_length=64, pattern=TENANT_PATTERN)]] | None = Field(
         default=None, min_length=1, max_length=64
     )
