@@ -110,7 +110,8 @@ def test_a_replica_of_the_table_costs_a_collection_of_garbage_one_object() -> No
         return after - before
 
     count_objects(1)
-    assert count_objects(101) - count_objects(1) == 100
+    # The process makes an object of its own in between, now and then.
+    assert round((count_objects(1001) - count_objects(1)) / 100) == 10
 
 
 def test_a_replica_of_two_models_is_probed_as_the_first_has_it() -> None:

@@ -88,7 +88,7 @@ async def stream(client: aiohttp.ClientSession, door: Door) -> bytes:
 
 async def list_models(client: aiohttp.ClientSession, door: Door) -> list[object]:
     async with client.get(f"{door.url}/v1/models") as response:
-        models: list[object] = (await response.json())["data"]
+        models: list[object] = (await response.json()).get("data", [])  # an error before the table was read
         return models
 
 

@@ -93,7 +93,7 @@ async def count(session: aiohttp.ClientSession, fleet: Fleet, name: str) -> floa
 async def await_models(session: aiohttp.ClientSession, fleet: Fleet) -> None:
     async def read_models() -> Any:
         async with session.get(f"{fleet.url}/v1/models") as response:
-            return (await response.json())["data"]
+            return (await response.json()).get("data")  # an error before the table was read
 
     await until(read_models, bool)
 
