@@ -3,8 +3,9 @@
     python benchmarks hostile.neighbours --only "long prompts" --json result.json
 
 Two tenants have keys and default limits; two gateways stand before a fleet that chats, one that embeds, and two of the
-attacker's own. Attackers are a process that has what the machine leaves: theirs is another one. The exit code is 1
-where an attack makes p99 more than 1.5 times, and 0.2 s, as long as alone, or a request fails.
+attacker's own. Attackers are a process that has what the machine leaves: theirs is another one. The cap of the chat
+engine is set to what this machine computes nearly as fast as one sequence, and the pace of the client to a part of
+that. The exit code is 1 where an attack makes p99 more than 1.5 times, and 0.2 s, as long as alone, or a request fails.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
@@ -31,14 +33,21 @@ from hostile.attackers.attack_rows import ROWS, AttackRow
 from hostile.attackers.attacker_process import run_attackers
 from hostile.attackers.claiming_engine import KINDS, measure_claims
 from hostile.felt import Felt, compare, passes
-from hostile.shared_fleets import EMBEDDING, KEYS, SharedFleets, shared_fleets
+from hostile.shared_fleets import CHAT, EMBEDDING, KEYS, SharedFleets, shared_fleets
 from paternoster_contract.http import paths
 from paternoster_traces.prompts import default_text
 
-PERIOD_SECONDS = 0.5
+SHORTEST_PERIOD_SECONDS = 0.5
 """Between its requests."""
+DEMAND = 0.25
+"""Part of the engine's time that its requests need at most, so that a fair share has room for them."""
+MIN_REQUESTS = 8
+"""Measured in each part of a row, however long that takes."""
 OUTPUT = 16
 """Tokens of each of its answers."""
+CAPS = (16, 12, 8, 6, 4, 3, 2)
+FULL_BATCH_TIMES = 1.5
+"""Most times that a token takes in a full batch as long as alone, as a fleet with a goal for it would be capped."""
 QUIET_SECONDS = 20.0
 """In which engines end what attackers have left behind."""
 TIMEOUT_SECONDS = 20.0
@@ -50,7 +59,9 @@ WARM_UP = 8
 
 
 class QuietClient:
-    """The well-behaved tenant's client: two requests a second, to gateways in turn, whose prompts no cache has."""
+    """The well-behaved tenant's client: a request each ``period``, to gateways in turn, whose prompts no cache has."""
+
+    period = SHORTEST_PERIOD_SECONDS
 
     def __init__(self, urls: Sequence[str], session: aiohttp.ClientSession) -> None:
         self._urls = cycle(urls)
@@ -60,9 +71,9 @@ class QuietClient:
 
     async def ask_for(self, model: str, seconds: float, felt: Felt) -> None:
         requests = []
-        for _ in range(max(1, round(seconds / PERIOD_SECONDS))):
+        for _ in range(max(MIN_REQUESTS, round(seconds / self.period))):
             requests.append(asyncio.create_task(self.send_chat(model, felt)))
-            await asyncio.sleep(PERIOD_SECONDS)
+            await asyncio.sleep(self.period)
         await asyncio.gather(*requests)
 
     async def send_chat(self, model: str, felt: Felt) -> None:
@@ -126,26 +137,45 @@ class Neighbours:
             for _ in range(WARM_UP):
                 await self._client.send_chat(row.model, Felt())
 
+    async def fit_to_machine(self) -> tuple[int, float]:
+        """Set the cap of the chat engine, and the client's pace, by what this machine computes; returns both."""
+        alone = await self._measure_batch(1)
+        for cap in CAPS:
+            full = await self._measure_batch(cap)
+            if float(np.median(full.between)) <= FULL_BATCH_TIMES * float(np.median(alone.between)):
+                break
+        await self._patch(CHAT, "live_cap", cap)
+        needed = OUTPUT * float(np.median(full.between)) / cap + float(np.median(alone.first))
+        self._client.period = max(SHORTEST_PERIOD_SECONDS, needed / DEMAND)
+        return cap, self._client.period
+
+    async def _measure_batch(self, size: int) -> Felt:
+        """What each of ``size`` requests feels that are sent at once, twice."""
+        felt = Felt()
+        for _ in range(2):
+            await asyncio.gather(*(self._client.send_chat(CHAT, felt) for _ in range(size)))
+        return felt
+
     @asynccontextmanager
     async def _token_budget(self, row: AttackRow) -> AsyncIterator[None]:
         """With the row's budget of a step."""
         if row.token_budget is None:
             yield
             return
-        before = await self._patch(row, row.token_budget)
+        before = await self._patch(row.model, "token_budget", row.token_budget)
         try:
             yield
         finally:
-            await self._patch(row, before)
+            await self._patch(row.model, "token_budget", before)
 
-    async def _patch(self, row: AttackRow, token_budget: int) -> int:
-        """Returns the budget before."""
-        url = self._admin_url(row.model) + paths.ADMIN_CONFIG
-        headers = {"Authorization": f"Bearer {self._fleets.read_admin_key(row.model)}"}
+    async def _patch(self, model: str, name: str, value: int) -> int:
+        """Set a live setting of an engine; returns the value before."""
+        url = self._admin_url(model) + paths.ADMIN_CONFIG
+        headers = {"Authorization": f"Bearer {self._fleets.read_admin_key(model)}"}
         async with self._session.get(url, headers=headers) as response:
             response.raise_for_status()
-            before = int((await response.json())["token_budget"])
-        async with self._session.patch(url, headers=headers, json={"token_budget": token_budget}) as response:
+            before = int((await response.json())[name])
+        async with self._session.patch(url, headers=headers, json={name: value}) as response:
             response.raise_for_status()
         return before
 
@@ -170,6 +200,8 @@ async def measure(folder: Path, args: argparse.Namespace, rows: Sequence[AttackR
         async with open_session(TIMEOUT_SECONDS, local_addr=(ADDRESS, 0)) as session:
             neighbours = Neighbours(fleets, session, args)
             await neighbours.warm_up()
+            cap, period = await neighbours.fit_to_machine()
+            Console().print(f"the engine runs {cap} sequences, and the client sends a request each {period:.2f} s")
             return [await neighbours.measure(row) for row in tqdm(rows, unit="attack", disable=None)]
 
 
