@@ -98,7 +98,7 @@ async def stats(client: aiohttp.ClientSession, door: Door) -> dict[str, Any]:
         return models
 
 
-async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], object], seconds: float = 20) -> T:
+async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], object], seconds: float = 60) -> T:
     """The first of what is seen of which ``holds`` is true; a bound, not a measurement."""
     async with asyncio.timeout(seconds):
         while not holds(seen := await read()):

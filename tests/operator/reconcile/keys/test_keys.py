@@ -166,5 +166,5 @@ async def test_roots_are_made_before_anybody_asks(monkeypatch: pytest.MonkeyPatc
     await asyncio.sleep(0.05)
     assert not making.done()
     cluster.unreadable = None
-    await asyncio.wait_for(making, 5)
+    await asyncio.wait_for(making, 60)
     assert cluster.secrets.keys() == {ADMIN_KEY, GATEWAY_KEY}
