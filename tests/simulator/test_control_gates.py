@@ -3,6 +3,9 @@
 Each gate is a whole fleet in virtual time: the real scheduler, the real routing and the real law.
 """
 
+import os
+import random
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
@@ -28,7 +31,7 @@ from paternoster_traces.workload import Limits
 # Some are minutes long on a busy machine; files that ask for more time than others begin first.
 pytestmark = pytest.mark.timeout(600)
 
-SEEDS = range(2)
+SEEDS = 2
 STARTUP = Startup(schedule_seconds=1, pull_seconds=9, load_seconds=15, warm_seconds=5)
 STARTUP_SECONDS = 30
 PROFILE = SMALL.model_copy(
@@ -60,6 +63,13 @@ CODE = Workload(
     rate=1.0,
     burstiness=1.0,
 )
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """One of two, for which each gate holds; in CI always the same, so that a change is judged by itself."""
+    fixed = zlib.crc32(request.node.name.encode()) % SEEDS
+    return fixed if "CI" in os.environ else random.SystemRandom().randrange(SEEDS)
 
 
 def spec(**changes: Any) -> LLMDeploymentSpec:
@@ -137,7 +147,6 @@ def test_constant_load_settles(rate: float, seed: int) -> None:
     assert outcome.lost == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_a_new_fleet_does_not_take_prompts_for_all_there_is_to_do(seed: int) -> None:
     """Conversations on a 70B model: in the first seconds prompts are read, and most answers are yet to come."""
     outcome = run(
@@ -155,7 +164,6 @@ def in_pace(outcome: SimulationOutcome) -> float:
     return float(np.mean(records.itl[counted] * 1000 <= outcome.objective.itl_ms))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_long_prompts_make_steps_smaller_and_not_the_cap(seed: int) -> None:
     """Code: prompts of 700 tokens, answers of 14, ten times as many for one of every three minutes."""
     pattern = rate_bursts(3.5, period=180, share=1 / 3, factor=10.0, first=30)
@@ -170,7 +178,6 @@ def test_long_prompts_make_steps_smaller_and_not_the_cap(seed: int) -> None:
     assert outcome.replica_hours <= 1.035 * before.replica_hours
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_a_quiet_fleet_goes_down_to_its_floor(seed: int) -> None:
     """A request every 15 s on four replicas, two at least: the others go after one window."""
     bounds = {"minReplicas": 2, "maxReplicas": 10}
@@ -180,7 +187,6 @@ def test_a_quiet_fleet_goes_down_to_its_floor(seed: int) -> None:
     assert late(outcome, 0, 1800) == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_recovery_after_a_step(seed: int) -> None:
     """Three times the traffic: within a few starts no request waits any more."""
     outcome = run(rate_step(4.0, at=300, factor=3.0), duration=800, seed=seed, start=2)
@@ -189,7 +195,6 @@ def test_recovery_after_a_step(seed: int) -> None:
     assert outcome.lost == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_recovery_after_a_spike_and_back_down(seed: int) -> None:
     outcome = run(rate_spike(4.0, at=300, seconds=60, factor=4.0), duration=1500, seed=seed, start=2)
     assert late(outcome, 300 + 60 + 4 * STARTUP_SECONDS, 1500) < 0.02
@@ -197,7 +202,6 @@ def test_recovery_after_a_spike_and_back_down(seed: int) -> None:
     assert outcome.lost == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_a_burst_that_comes_again_finds_its_replicas(seed: int) -> None:
     """The first is over before replicas have come; five minutes later they are still there."""
     pattern = rate_bursts(4.0, period=400, share=0.15, factor=4.0, first=200)
@@ -207,7 +211,6 @@ def test_a_burst_that_comes_again_finds_its_replicas(seed: int) -> None:
     assert late(outcome, 1000, 1200) < 0.02
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_a_lost_replica_is_replaced_and_nothing_else(seed: int) -> None:
     outcome = run(constant_rate(8.0), duration=800, seed=seed, start=4, faults=[ReplicaDies(at=400)])
     assert late(outcome, 400 + 4 * STARTUP_SECONDS, 800) < 0.02
@@ -265,7 +268,6 @@ def test_a_cold_request_waits_as_long_as_the_gateway_lets_it() -> None:
     assert outcome.records.ttft.max() > 200
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_counters_that_begin_anew_scale_nothing(seed: int) -> None:
     """Engines that start again in their pods: their load moves for a while, the demand does not."""
     outcome = run(constant_rate(8.0), duration=1000, seed=seed, start=3, faults=[EngineRestarts(at=500)])
@@ -300,7 +302,6 @@ def test_at_the_ceiling_what_capacity_can_answer_is_answered_in_time(
     assert np.count_nonzero(in_time) >= 0.7 * np.count_nonzero(ended & (records.arrival < 420))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_never_outside_bounds_and_budget(seed: int) -> None:
     outcome = run(
         rate_step(2.0, at=60, factor=15.0), duration=260, seed=seed, start=2,
@@ -315,7 +316,6 @@ def test_never_outside_bounds_and_budget(seed: int) -> None:
 FEW_PREEMPTIONS = {"mode": "Auto", "min": 2, "objective": "PreemptionRate"}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_preemptions_come_below_their_target(seed: int) -> None:
     """A pool that carries a quarter of ``max_num_seqs``: the cap finds what it carries."""
     short = PROFILE.model_copy(update={"kv_blocks": 260})
@@ -333,7 +333,6 @@ def test_preemptions_come_below_their_target(seed: int) -> None:
     assert np.mean(records.preemptions[settled] > 0) < 0.02
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 def test_scarce_memory_is_never_served_worse_than_with_a_fixed_cap(seed: int) -> None:
     """A pool that carries a quarter of ``max_num_seqs``, and as much traffic as it can just serve."""
     short = PROFILE.model_copy(update={"kv_blocks": 260})
