@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from paternoster_batch.completion_window import parse_window
 from paternoster_batch.input_file import ENDPOINTS
 from paternoster_batch.runner import BatchRunner
 from paternoster_batch.store import BatchRow, Conflict, FileRow, Store
@@ -38,9 +39,6 @@ MAX_JSON_BYTES = 64 * 2**10
 MAX_FILES_LISTED = 10_000
 MAX_BATCHES_LISTED = 100
 DEFAULT_BATCHES_LISTED = 20
-SECONDS = {"m": 60, "h": 3600, "d": 86_400}
-MIN_WINDOW_SECONDS, MAX_WINDOW_SECONDS = 15 * 60, 30 * 86_400
-_WINDOW = re.compile(r"([1-9][0-9]{0,5})([mhd])")
 _TYPES = {
     400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError", 409: "ConflictError",
     413: "RequestTooLargeError", 503: "ServiceUnavailableError", 507: "InsufficientStorageError",
@@ -134,7 +132,10 @@ def create_app(
 
     async def create_batch(request: Request, owner: str) -> Response:
         wanted = await _read_json(request)
-        seconds = read_window(wanted.completion_window)
+        try:
+            seconds = parse_window(wanted.completion_window)
+        except ValueError as error:
+            raise _bad_request(f"completion_window is {error}", "completion_window") from None
         file = await asyncio.to_thread(store.find_file, owner, wanted.input_file_id)
         if file is not None and file.purpose != PURPOSE:
             message = f"input_file_id is {file.id!r}: its purpose is {file.purpose}, must be {PURPOSE}"
@@ -211,16 +212,6 @@ def create_app(
             ClientDisconnect: _answer_error,
         },
     )  # fmt: skip
-
-
-def read_window(text: str) -> int:
-    """The seconds of a ``completion_window``; raises :class:`HTTPException` (400)."""
-    match = _WINDOW.fullmatch(text)
-    seconds = int(match[1]) * SECONDS[match[2]] if match else 0
-    if not MIN_WINDOW_SECONDS <= seconds <= MAX_WINDOW_SECONDS:
-        message = f"completion_window is {text[:64]!r}: must be minutes, hours or days such as 24h, from 15m to 30d"
-        raise _bad_request(message, "completion_window")
-    return seconds
 
 
 def show_file(row: FileRow) -> dict[str, Any]:

@@ -28,6 +28,8 @@ MOST_ERRORS = 100
 """Errors that are listed; what is behind the last of them is not read."""
 MOST_SHOWN = 64
 """Characters of a client's text in an error."""
+READ_BYTES = 2**16
+"""Bytes of a piece of a file."""
 BOM = b"\xef\xbb\xbf"
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from paternoster_batch.gateway_client import GatewayClient, TryLater
-from paternoster_batch.input_file import InputFile, parse_line
+from paternoster_batch.input_file import READ_BYTES, InputFile, parse_line
 from paternoster_batch.store import BatchClaim, BatchRow, BatchStatus, LineResult, LineSpan, Outcome, Store
 from paternoster_contract.supervise import supervise_task
 
@@ -29,7 +29,6 @@ MOST_OF_OWNER = MOST_CLAIMED // 8
 LOOK_SECONDS = 1.0
 """Between two looks for batches that another process has left."""
 RENEW_SECONDS = 5.0
-READ_BYTES = 2**16
 LINES_AT_ONCE = 256
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0

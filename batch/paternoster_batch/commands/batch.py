@@ -1,4 +1,4 @@
-"""``paternoster batch``: the Batch API before a gateway."""
+"""``paternoster batch``: the Batch API before a gateway; with a subcommand, a client of it."""
 
 import argparse
 import asyncio
@@ -6,16 +6,17 @@ import signal
 import socket
 from pathlib import Path
 
+from paternoster_batch.commands.client import add_actions, run_action
 from paternoster_contract.cli.terminal import print_error, print_line
 from paternoster_contract.http.base_url import join_base_url
 
-HELP = "serve OpenAI's Batch API before a gateway"
+HELP = "serve OpenAI's Batch API before a gateway; or submit, list, watch, read and cancel batches"
 LOG_LEVEL = "info"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gateway", required=True, metavar="URL", help="where lines are sent, as ordinary requests")
-    parser.add_argument("--data", required=True, type=Path, metavar="FOLDER", help="files and rows, on a local volume")
+    parser.add_argument("--gateway", metavar="URL", help="where lines are sent, as ordinary requests")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="files and rows, on a local volume")
     parser.add_argument(
         "--gateway-key",
         type=Path,
@@ -30,9 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8090, help="port; 0 takes a free one (default: %(default)s)")
+    add_actions(parser)
+    parser.set_defaults(usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.action is not None:
+        return run_action(args)
+    if args.gateway is None or args.data is None:
+        args.usage_error(
+            "the service needs --gateway and --data; without them, one of submit, list, watch, results, cancel"
+        )
+    return _run_service(args)
+
+
+def _run_service(args: argparse.Namespace) -> int:
     from paternoster_http.listeners import open_listener
 
     if args.api_keys and not args.gateway_key:
