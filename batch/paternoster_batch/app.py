@@ -1,48 +1,56 @@
-"""The Batch API over HTTP: OpenAI's routes, objects and errors, each for the owner of the key that a request has."""
+"""The Batch APIs over HTTP, and OpenAI's routes and objects: each for the owner of the key that a request has."""
 
 import asyncio
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from paternoster_batch.completion_window import parse_window
 from paternoster_batch.input_file import ENDPOINTS
+from paternoster_batch.line_format import BatchApi
+from paternoster_batch.message_requests import MAX_BODY_BYTES
+from paternoster_batch.message_routes import build_message_routes
+from paternoster_batch.owner_requests import (
+    ANSWERED,
+    Owned,
+    answer_error,
+    bad_request,
+    check_owners,
+    not_found,
+    read_limit,
+    read_page,
+    read_upload,
+    stop_refused_upload,
+)
 from paternoster_batch.runner import BatchRunner
-from paternoster_batch.store import BatchRow, Conflict, FileRow, Store
-from paternoster_batch.upload_form import MAX_FORM_BYTES, PURPOSE, InvalidForm, UploadForm
+from paternoster_batch.store import BatchRow, FileRow, Store
+from paternoster_batch.upload_form import MAX_FORM_BYTES, PURPOSE, UploadForm
 from paternoster_contract.access.key_files import KeyFiles
-from paternoster_contract.access.keys import client_key, digest_key, matches_digest
 from paternoster_contract.http import paths
 from paternoster_contract.settings.http_limits import HttpLimits
-from paternoster_http.errors.openai_errors import error_body
-from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
 from paternoster_http.errors.request_id import RequestId
 from paternoster_http.errors.unforeseen import UnforeseenErrors
 from paternoster_http.json_bounds import JsonTooLarge, bounded_json
-from paternoster_http.open_requests import charge_request, open_request_of
 from paternoster_http.request_line import CanonicalRequestLine
+from paternoster_http.vendor_rewriting import VendorErrors
 
-LIMITS = HttpLimits(max_body_bytes=MAX_FORM_BYTES)
+LIMITS = HttpLimits(max_body_bytes=max(MAX_FORM_BYTES, MAX_BODY_BYTES))
 """Limits of the port; what is read of an upload is written at once, and held no more."""
 MAX_JSON_BYTES = 64 * 2**10
 """Limit for a body that is no upload."""
 MAX_FILES_LISTED = 10_000
 MAX_BATCHES_LISTED = 100
 DEFAULT_BATCHES_LISTED = 20
-_TYPES = {
-    400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError", 409: "ConflictError",
-    413: "RequestTooLargeError", 503: "ServiceUnavailableError", 507: "InsufficientStorageError",
-}  # fmt: skip
 
 
 class NewBatch(BaseModel):
@@ -65,43 +73,40 @@ class NewBatch(BaseModel):
 def create_app(
     store: Store, runner: BatchRunner, api_keys: KeyFiles | None = None, clock: Callable[[], float] = time.time
 ) -> Starlette:
-    """The routes over ``store``; ``runner`` gets what changes for it.
+    """The routes of both APIs over ``store``; ``runner`` gets what changes for it.
 
     ``api_keys``: of clients, each an owner of its own by its digest; without them all requests are of one owner.
     """
 
-    def find_owner(request: Request) -> str:
-        if api_keys is None:
-            return ""
-        key = client_key(request.headers)
-        if not matches_digest(key, api_keys.digests):
-            raise HTTPException(401, "the API key is not valid", {"WWW-Authenticate": "Bearer"})
-        return digest_key(key)
+    async def check_health(_: Request) -> Response:
+        return Response(status_code=200)
 
-    def owned(answer: Callable[[Request, str], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def answer_owner(request: Request) -> Response:
-            owner = find_owner(request)
-            if owner:
-                charge_request(request.scope, ("owners", owner))
-            return await answer(request, owner)
+    owned = check_owners(api_keys)
+    return Starlette(
+        routes=[
+            *build_openai_routes(store, runner, owned, clock),
+            *build_message_routes(store, runner, owned, clock),
+            Route(paths.HEALTH, check_health),
+            Route(paths.READY, check_health),
+        ],
+        middleware=[
+            Middleware(CanonicalRequestLine), Middleware(RequestId), Middleware(VendorErrors),
+            Middleware(UnforeseenErrors),
+        ],
+        exception_handlers=dict.fromkeys(ANSWERED, answer_error),
+    )  # fmt: skip
 
-        return answer_owner
+
+def build_openai_routes(store: Store, runner: BatchRunner, owned: Owned, clock: Callable[[], float]) -> list[Route]:
+    """The routes of files and batches."""
 
     async def upload_file(request: Request, owner: str) -> Response:
         upload = await asyncio.to_thread(store.begin_upload, owner, int(clock()))
-        held = open_request_of(request.scope)
         try:
-            form = UploadForm(request.headers.get("content-type", ""), upload)
-            async for piece in request.stream():
-                if not runner.has_space():
-                    raise InvalidForm("the volume of files is nearly full", status=507)
-                await asyncio.to_thread(form.feed, piece)
-                held.hold_body(-len(piece))
-            return JSONResponse(show_file(await asyncio.to_thread(form.finish)))
-        except InvalidForm as error:
-            # Its client may still send: what comes is read no more.
-            held.give_up(Refusal(error.status, str(error)))
-            raise
+            with stop_refused_upload(request):
+                form = UploadForm(request.headers.get("content-type", ""), upload)
+                await read_upload(request, runner, form.feed)
+                return JSONResponse(show_file(await asyncio.to_thread(form.finish)))
         finally:
             await asyncio.to_thread(upload.discard)
 
@@ -109,9 +114,9 @@ def create_app(
         query = request.query_params
         order = query.get("order", "desc")
         if order not in ("asc", "desc"):
-            raise _bad_request(f"order is {order[:64]!r}: must be asc or desc", "order")
-        limit = _read_limit(request, MAX_FILES_LISTED, MAX_FILES_LISTED)
-        rows = await _read_page(
+            raise bad_request(f"order is {order[:64]!r}: must be asc or desc", "order")
+        limit = read_limit(request, MAX_FILES_LISTED, MAX_FILES_LISTED)
+        rows = await read_page(
             store.list_files, owner, purpose=query.get("purpose"), after=query.get("after"), limit=limit + 1,
             newest_first=order == "desc",
         )  # fmt: skip
@@ -127,7 +132,7 @@ def create_app(
     async def delete_file(request: Request, owner: str) -> Response:
         file = request.path_params["file"]
         if not await asyncio.to_thread(store.delete_file, owner, file):
-            raise _not_found("file", file)
+            raise not_found("file", file)
         return JSONResponse({"id": file, "object": "file", "deleted": True})
 
     async def create_batch(request: Request, owner: str) -> Response:
@@ -135,11 +140,11 @@ def create_app(
         try:
             seconds = parse_window(wanted.completion_window)
         except ValueError as error:
-            raise _bad_request(f"completion_window is {error}", "completion_window") from None
+            raise bad_request(f"completion_window is {error}", "completion_window") from None
         file = await asyncio.to_thread(store.find_file, owner, wanted.input_file_id)
         if file is not None and file.purpose != PURPOSE:
             message = f"input_file_id is {file.id!r}: its purpose is {file.purpose}, must be {PURPOSE}"
-            raise _bad_request(message, "input_file_id")
+            raise bad_request(message, "input_file_id")
         now = int(clock())
         metadata = None if wanted.metadata is None else json.dumps(wanted.metadata)
         row = await asyncio.to_thread(
@@ -147,23 +152,23 @@ def create_app(
             window=wanted.completion_window, expires_at=now + seconds, metadata=metadata, now=now,
         )  # fmt: skip
         if row is None:
-            raise _not_found("file", wanted.input_file_id)
+            raise not_found("file", wanted.input_file_id)
         runner.notice()
         return JSONResponse(show_batch(row))
 
     async def list_batches(request: Request, owner: str) -> Response:
-        limit = _read_limit(request, DEFAULT_BATCHES_LISTED, MAX_BATCHES_LISTED)
-        rows = await _read_page(store.list_batches, owner, after=request.query_params.get("after"), limit=limit + 1)
+        limit = read_limit(request, DEFAULT_BATCHES_LISTED, MAX_BATCHES_LISTED)
+        rows = await read_page(store.list_batches, owner, after=request.query_params.get("after"), limit=limit + 1)
         return _show_list([show_batch(row) for row in rows], limit)
 
     async def get_batch(request: Request, owner: str) -> Response:
         return JSONResponse(show_batch(await find_batch(request, owner)))
 
     async def cancel_batch(request: Request, owner: str) -> Response:
-        batch = request.path_params["batch"]
+        batch = (await find_batch(request, owner)).id
         row = await asyncio.to_thread(store.cancel_batch, owner, batch, int(clock()))
         if row is None:
-            raise _not_found("batch", batch)
+            raise not_found("batch", batch)
         runner.notice(batch)
         return JSONResponse(show_batch(row))
 
@@ -171,47 +176,35 @@ def create_app(
         row = await find_batch(request, owner)
         after = request.query_params.get("after", "0")
         if not re.fullmatch("[0-9]{1,9}", after):
-            raise _bad_request(f"after is {after[:64]!r}: must be how many results are passed over", "after")
+            raise bad_request(f"after is {after[:64]!r}: must be how many results are passed over", "after")
         return StreamingResponse(store.read_results(row, int(after)), media_type="application/jsonl")
 
     async def find_file(request: Request, owner: str) -> FileRow:
         file = request.path_params["file"]
         row = await asyncio.to_thread(store.find_file, owner, file)
         if row is None:
-            raise _not_found("file", file)
+            raise not_found("file", file)
         return row
 
     async def find_batch(request: Request, owner: str) -> BatchRow:
         batch = request.path_params["batch"]
-        row = await asyncio.to_thread(store.find_batch, owner, batch)
+        row = await asyncio.to_thread(store.find_batch, owner, batch, BatchApi.OPENAI)
         if row is None:
-            raise _not_found("batch", batch)
+            raise not_found("batch", batch)
         return row
 
-    async def check_health(_: Request) -> Response:
-        return Response(status_code=200)
-
-    return Starlette(
-        routes=[
-            Route("/v1/files", owned(upload_file), methods=["POST"]),
-            Route("/v1/files", owned(list_files)),
-            Route("/v1/files/{file}", owned(get_file)),
-            Route("/v1/files/{file}", owned(delete_file), methods=["DELETE"]),
-            Route("/v1/files/{file}/content", owned(get_content)),
-            Route("/v1/batches", owned(create_batch), methods=["POST"]),
-            Route("/v1/batches", owned(list_batches)),
-            Route("/v1/batches/{batch}", owned(get_batch)),
-            Route("/v1/batches/{batch}/cancel", owned(cancel_batch), methods=["POST"]),
-            Route("/v1/batches/{batch}/results", owned(get_results)),
-            Route(paths.HEALTH, check_health),
-            Route(paths.READY, check_health),
-        ],
-        middleware=[Middleware(CanonicalRequestLine), Middleware(RequestId), Middleware(UnforeseenErrors)],
-        exception_handlers={
-            HTTPException: _answer_error, InvalidForm: _answer_error, Conflict: _answer_error, Refusal: _answer_error,
-            ClientDisconnect: _answer_error,
-        },
-    )  # fmt: skip
+    return [
+        Route("/v1/files", owned(upload_file), methods=["POST"]),
+        Route("/v1/files", owned(list_files)),
+        Route("/v1/files/{file}", owned(get_file)),
+        Route("/v1/files/{file}", owned(delete_file), methods=["DELETE"]),
+        Route("/v1/files/{file}/content", owned(get_content)),
+        Route("/v1/batches", owned(create_batch), methods=["POST"]),
+        Route("/v1/batches", owned(list_batches)),
+        Route("/v1/batches/{batch}", owned(get_batch)),
+        Route("/v1/batches/{batch}/cancel", owned(cancel_batch), methods=["POST"]),
+        Route("/v1/batches/{batch}/results", owned(get_results)),
+    ]
 
 
 def show_file(row: FileRow) -> dict[str, Any]:
@@ -256,20 +249,6 @@ def _show_list(shown: list[dict[str, Any]], limit: int) -> Response:
     return JSONResponse({"object": "list", "data": page, **ends, "has_more": len(shown) > limit})
 
 
-async def _read_page(read: Callable[..., list[Any]], owner: str, **query: Any) -> list[Any]:
-    try:
-        return await asyncio.to_thread(read, owner, **query)
-    except KeyError:
-        raise _bad_request(f"after is {query['after'][:64]!r}: must be an id of this list", "after") from None
-
-
-def _read_limit(request: Request, default: int, most: int) -> int:
-    text = request.query_params.get("limit", str(default))
-    if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= most:
-        raise _bad_request(f"limit is {text[:64]!r}: must be from 1 to {most}", "limit")
-    return int(text)
-
-
 async def _read_json(request: Request) -> NewBatch:
     body = b""
     async for piece in request.stream():
@@ -281,32 +260,6 @@ async def _read_json(request: Request) -> NewBatch:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(map(str, first["loc"]))[:64]
-        raise _bad_request(f"{name or 'the body'}: {first['msg']}", name or None) from None
+        raise bad_request(f"{name or 'the body'}: {first['msg']}", name or None) from None
     except (JsonTooLarge, ValueError) as error:
-        raise _bad_request(f"the body is not JSON: {error}"[:1000]) from None
-
-
-def _bad_request(message: str, param: str | None = None) -> InvalidForm:
-    return InvalidForm(message, param)
-
-
-def _not_found(kind: str, name: str) -> HTTPException:
-    return HTTPException(404, f"No such {kind}: {name[:128]!r}")
-
-
-async def _answer_error(_: Request, error: Exception) -> Response:
-    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    message = error.detail if isinstance(error, HTTPException) else str(error)
-    status = 400
-    match error:
-        case HTTPException():
-            status = error.status_code
-        case InvalidForm() | Refusal():
-            status = error.status
-        case Conflict():
-            status, headers = 409, {"x-should-retry": "false"}  # OpenAI's clients repeat a 409
-    if status == 503:
-        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-    param = error.param if isinstance(error, InvalidForm) else None
-    kind = _TYPES.get(status, "BadRequestError" if status < 500 else "InternalServerError")
-    return JSONResponse(error_body(status, kind, message, param=param), status, headers)
+        raise bad_request(f"the body is not JSON: {error}"[:1000]) from None

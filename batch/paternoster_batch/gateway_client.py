@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from paternoster_batch.line_format import answered_line, line_id, line_seed, unanswered_line
+from paternoster_batch.line_format import answered_line, invalid_line, line_id, line_seed
 from paternoster_batch.store import BatchRow, LineResult, LineSpan
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import BATCH_TO_GATEWAY, vouch_headers
@@ -34,6 +34,19 @@ class TryLater:
     """Delay that its ``Retry-After`` asks for."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelRefusal:
+    """The owner of a batch may not ask its model: OpenAI's code, and the reason."""
+
+    code: str
+    model: str
+    reason: str
+
+    def describe(self, field: str) -> str:
+        """The refusal of the ``field`` that names the model."""
+        return f"{field} is {json.dumps(self.model)}: {self.reason}"
+
+
 class GatewayClient:
     """Connections to one gateway."""
 
@@ -53,8 +66,8 @@ class GatewayClient:
         if self._opened is not None:
             await self._opened.close()
 
-    async def check_model(self, owner: str, model: str) -> dict[str, Any] | TryLater | None:
-        """An error as of an input file where ``owner`` may not ask ``model``; None where it may."""
+    async def check_model(self, owner: str, model: str) -> ModelRefusal | TryLater | None:
+        """Check whether ``owner`` may ask ``model``; None where it may."""
         path = paths.MODEL.replace("{model:path}", quote(model, safe="/"))
         answer = await self._send("GET", path, owner)
         if isinstance(answer, TryLater):
@@ -63,9 +76,9 @@ class GatewayClient:
         if status == 200:
             return None
         if status in (401, 403):
-            return _model_error("invalid_api_key", "the key that made the batch does not open the model", model)
+            return ModelRefusal("invalid_api_key", model, "the key that made the batch does not open the model")
         if status == 404:
-            return _model_error("model_not_found", "no model is served under this name", model)
+            return ModelRefusal("model_not_found", model, "no model is served under this name")
         return TryLater(f"status {status}")
 
     async def send_line(self, batch: BatchRow, line: LineSpan, body: dict[str, Any]) -> LineResult | TryLater:
@@ -85,9 +98,9 @@ class GatewayClient:
             document = json.loads(received)
         except (ValueError, RecursionError) as error:
             message = f"the answer with status {status} cannot be kept: {error}"[:1000]
-            content = unanswered_line(batch.id, line.number, line.custom_id, "invalid_answer", message)
+            content = invalid_line(batch.api, batch.id, line.number, line.custom_id, message)
             return LineResult(line.number, content, False)
-        content = answered_line(batch.id, line.number, line.custom_id, status, request_id, document)
+        content = answered_line(batch.api, batch.id, line.number, line.custom_id, status, request_id, document)
         return LineResult(line.number, content, status < 400, count_tokens(document))
 
     async def _send(
@@ -113,11 +126,15 @@ class GatewayClient:
 
 
 def count_tokens(document: Any) -> tuple[int, int, int, int]:
-    """Input, cached, output and reasoning tokens of an answer's ``usage``, by the names of each API."""
+    """Input, cached, output and reasoning tokens of an answer's ``usage``, by the names of each API.
+
+    Anthropic's ``input_tokens`` count none that a cache answered or that were written to it.
+    """
     usage = document.get("usage") if isinstance(document, dict) else None
+    read, written = (_find_count(usage, f"cache_{part}_input_tokens") for part in ("read", "creation"))
     return (
-        _find_count(usage, "prompt_tokens", "input_tokens"),
-        _find_count(usage, "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"),
+        _find_count(usage, "prompt_tokens", "input_tokens") + read + written,
+        _find_count(usage, "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens") + read,
         _find_count(usage, "completion_tokens", "output_tokens"),
         _find_count(usage, "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"),
     )
@@ -146,7 +163,3 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes | None:
 def _read_retry_after(headers: Mapping[str, str]) -> float | None:
     value = headers.get("Retry-After", "")
     return min(float(value), MAX_RETRY_AFTER_SECONDS) if value.isascii() and value.isdecimal() else None
-
-
-def _model_error(code: str, message: str, model: str) -> dict[str, Any]:
-    return {"code": code, "message": f"body.model is {json.dumps(model)}: {message}", "param": "body.model"}

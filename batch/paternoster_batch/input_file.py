@@ -62,7 +62,7 @@ class InputFile:
         for number, start, line in split_lines(pieces):
             try:
                 if line is None:
-                    _refuse("line_too_long", f"the line is longer than {MAX_LINE_BYTES} bytes")
+                    refuse_line("line_too_long", f"the line is longer than {MAX_LINE_BYTES} bytes")
                 file._add_line(number, start, line)
             except InvalidLine as error:
                 file.errors.append({"code": error.code, "message": str(error), "param": error.param, "line": number})
@@ -79,17 +79,19 @@ class InputFile:
                 return
         custom_id, body = parse_line(line, self.endpoint)
         if len(self.lines) == MAX_LINES:
-            _refuse("too_many_tasks", f"the file has more than {MAX_LINES} lines")
+            refuse_line("too_many_tasks", f"the file has more than {MAX_LINES} lines")
         digest = blake2b(custom_id.encode(), digest_size=16).digest()
         if digest in self._custom_ids:
-            _refuse("duplicate_custom_id", f"custom_id is {_show(custom_id)}: an earlier line has it", "custom_id")
+            refuse_line(
+                "duplicate_custom_id", f"custom_id is {show_value(custom_id)}: an earlier line has it", "custom_id"
+            )
         self._custom_ids.add(digest)
         if not self.model:
             self.model, self._first_with_model = body["model"], number
         elif body["model"] != self.model:
-            _refuse(
+            refuse_line(
                 "mismatched_model",
-                f"body.model is {_show(body['model'])}: must be {_show(self.model)}, as in line "
+                f"body.model is {show_value(body['model'])}: must be {show_value(self.model)}, as in line "
                 f"{self._first_with_model}, since all lines ask one model", "body.model",
             )  # fmt: skip
         self.lines.append(LineSpan(number, custom_id, start, len(line)))
@@ -116,49 +118,51 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[tuple[int, int, bytes | Non
 
 def parse_line(line: bytes, endpoint: str) -> tuple[str, dict[str, Any]]:
     """``custom_id`` and ``body`` of a line; raises :class:`InvalidLine`."""
-    document = _parse_json(line)
+    document = parse_line_json(line)
     if not isinstance(document, dict):
-        _refuse("invalid_json_line", "the line must be an object with custom_id, method, url and body")
+        refuse_line("invalid_json_line", "the line must be an object with custom_id, method, url and body")
     custom_id, body = document.get("custom_id"), document.get("body")
-    if not _is_name(custom_id):
-        message = f"custom_id is {_show(custom_id)}: must be a text of 1 to {MAX_NAME} characters"
-        _refuse("invalid_custom_id", message, "custom_id")
+    if not is_name(custom_id):
+        message = f"custom_id is {show_value(custom_id)}: must be a text of 1 to {MAX_NAME} characters"
+        refuse_line("invalid_custom_id", message, "custom_id")
     if document.get("method") != "POST":
-        _refuse("invalid_method", f"method is {_show(document.get('method'))}: must be POST", "method")
+        refuse_line("invalid_method", f"method is {show_value(document.get('method'))}: must be POST", "method")
     if document.get("url") != endpoint:
-        message = f"url is {_show(document.get('url'))}: must be {endpoint}, the endpoint of the batch"
-        _refuse("url_mismatch", message, "url")
+        message = f"url is {show_value(document.get('url'))}: must be {endpoint}, the endpoint of the batch"
+        refuse_line("url_mismatch", message, "url")
     if not isinstance(body, dict):
-        _refuse("invalid_body", "body must be an object", "body")
-    if not _is_name(body.get("model")):
-        message = f"body.model is {_show(body.get('model'))}: must be a model's name of 1 to {MAX_NAME} characters"
-        _refuse("invalid_body", message, "body.model")
+        refuse_line("invalid_body", "body must be an object", "body")
+    if not is_name(body.get("model")):
+        message = f"body.model is {show_value(body.get('model'))}: must be a model's name of 1 to {MAX_NAME} characters"
+        refuse_line("invalid_body", message, "body.model")
     if body.get("stream") not in (None, False):
-        message = f"body.stream is {_show(body['stream'])}: must be false, since a batch has no streams"
-        _refuse("stream_not_supported", message, "body.stream")
+        message = f"body.stream is {show_value(body['stream'])}: must be false, since a batch has no streams"
+        refuse_line("stream_not_supported", message, "body.stream")
     return str(custom_id), body
 
 
-def _is_name(value: Any) -> bool:
+def is_name(value: Any) -> bool:
+    """Whether it is a text as names of models and ``custom_id`` are."""
     return isinstance(value, str) and 0 < len(value) <= MAX_NAME and not _HALF_PAIR.search(value)
 
 
-def _parse_json(line: bytes) -> Any:
+def parse_line_json(line: bytes, what: str = "the line") -> Any:
+    """``line`` as JSON, without what JSON lacks or leaves open; raises :class:`InvalidLine`."""
     try:
-        count_values(line, "the line")
+        count_values(line, what)
         return json.loads(
             line.decode(), object_pairs_hook=_as_object, parse_constant=_refuse_constant,
             parse_float=_as_finite,
         )  # fmt: skip
     except (JsonTooLarge, ValueError, RecursionError) as error:
-        _refuse("invalid_json_line", f"the line is not JSON: {error}"[:1000])
+        refuse_line("invalid_json_line", f"{what} is not JSON: {error}"[:1000])
 
 
 def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the field {_show(twice)} stands twice in an object")
+        raise ValueError(f"the field {show_value(twice)} stands twice in an object")
     return document
 
 
@@ -169,14 +173,16 @@ def _refuse_constant(text: str) -> NoReturn:
 def _as_finite(text: str) -> float:
     value = float(text)
     if value in (float("inf"), float("-inf")):
-        raise ValueError(f"{_show(text)} is beyond the largest number")
+        raise ValueError(f"{show_value(text)} is beyond the largest number")
     return value
 
 
-def _show(value: Any) -> str:
+def show_value(value: Any) -> str:
+    """A value of a client, in an error."""
     text = json.dumps(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
-def _refuse(code: str, message: str, param: str | None = None) -> NoReturn:
+def refuse_line(code: str, message: str, param: str | None = None) -> NoReturn:
+    """Raise :class:`InvalidLine`."""
     raise InvalidLine(code, message, param)

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from paternoster_batch.gateway_client import GatewayClient, TryLater
+from paternoster_batch.gateway_client import GatewayClient, ModelRefusal, TryLater
 from paternoster_batch.input_file import READ_BYTES, InputFile, parse_line
+from paternoster_batch.line_format import BatchApi
+from paternoster_batch.message_requests import parse_request
 from paternoster_batch.store import BatchClaim, BatchRow, BatchStatus, LineResult, LineSpan, Outcome, Store
 from paternoster_contract.supervise import supervise_task
 
@@ -64,6 +66,10 @@ class BatchRunner:
         self._new_work.set()
         if batch in self._running:
             self._running[batch][1].set()
+
+    async def check_model(self, owner: str, model: str) -> ModelRefusal | TryLater | None:
+        """Check whether ``owner`` may ask ``model``; None where it may."""
+        return await self._gateway.check_model(owner, model)
 
     async def run(self) -> None:
         """Claim and run batches until the task is cancelled."""
@@ -185,12 +191,13 @@ class BatchRunner:
             file = await asyncio.to_thread(_read_input, self._store.path_of(row.input_file_id), row.endpoint)
         attempt = 0
         while not file.errors:
-            error = await self._gateway.check_model(row.owner, file.model)
-            if error is None:
+            refusal = await self.check_model(row.owner, file.model)
+            if refusal is None:
                 break
-            if isinstance(error, TryLater):
-                await self._back_off(error, attempt := attempt + 1)
+            if isinstance(refusal, TryLater):
+                await self._back_off(refusal, attempt := attempt + 1)
             else:
+                error = {"code": refusal.code, "message": refusal.describe("body.model"), "param": "body.model"}
                 file.errors.append(error | {"line": file.lines[0].number})
         now = int(self._clock())
         if file.errors:
@@ -247,4 +254,7 @@ def _read_input(path: Path, endpoint: str) -> InputFile:
 
 def _read_body(path: Path, line: LineSpan, row: BatchRow) -> dict[str, object]:
     with path.open("rb") as opened:
-        return parse_line(os.pread(opened.fileno(), line.size, line.start), row.endpoint)[1]
+        content = os.pread(opened.fileno(), line.size, line.start)
+    if row.api == BatchApi.ANTHROPIC:
+        return parse_request(content)[1]
+    return parse_line(content, row.endpoint)[1]

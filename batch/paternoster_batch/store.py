@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Literal, Self
 
 import apsw
 
-from paternoster_batch.line_format import UNANSWERED, unanswered_line
+from paternoster_batch.line_format import BatchApi, unanswered_line
 
 LEASE_SECONDS = 15
 BUSY_MILLISECONDS = 10_000
@@ -38,16 +38,17 @@ CREATE TABLE IF NOT EXISTS files(
   created_at INTEGER NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS files_by_owner ON files(owner, created_at, id);
 CREATE TABLE IF NOT EXISTS batches(
-  id TEXT PRIMARY KEY, owner TEXT NOT NULL, endpoint TEXT NOT NULL, input_file_id TEXT NOT NULL,
+  id TEXT PRIMARY KEY, owner TEXT NOT NULL, api TEXT NOT NULL, endpoint TEXT NOT NULL, input_file_id TEXT NOT NULL,
   completion_window TEXT NOT NULL, metadata TEXT, status TEXT NOT NULL, created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL, model TEXT, errors TEXT, output_file_id TEXT, error_file_id TEXT,
   in_progress_at INTEGER, finalizing_at INTEGER, completed_at INTEGER, failed_at INTEGER, expired_at INTEGER,
   cancelling_at INTEGER, cancelled_at INTEGER,
   total INTEGER NOT NULL DEFAULT 0, completed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0,
+  unanswered INTEGER NOT NULL DEFAULT 0,
   input_tokens INTEGER NOT NULL DEFAULT 0, cached_tokens INTEGER NOT NULL DEFAULT 0,
   output_tokens INTEGER NOT NULL DEFAULT 0, reasoning_tokens INTEGER NOT NULL DEFAULT 0,
   outcome TEXT, epoch INTEGER NOT NULL DEFAULT 0, lease_until REAL NOT NULL DEFAULT 0) STRICT;
-CREATE INDEX IF NOT EXISTS batches_by_owner ON batches(owner, created_at, id);
+CREATE INDEX IF NOT EXISTS batches_by_owner ON batches(owner, api, created_at, id);
 CREATE INDEX IF NOT EXISTS batches_by_input ON batches(input_file_id);
 CREATE INDEX IF NOT EXISTS open_batches ON batches(expires_at)
   WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');
@@ -96,10 +97,11 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A batch as it is now; the names are OpenAI's."""
+    """A batch as it is now; the names are OpenAI's, those of batches of Anthropic's API as well."""
 
     id: str
     owner: str
+    api: str
     endpoint: str
     input_file_id: str
     completion_window: str
@@ -121,6 +123,8 @@ class BatchRow:
     total: int
     completed: int
     failed: int
+    unanswered: int
+    """Lines of ``failed`` that had no answer at the batch's end."""
     input_tokens: int
     cached_tokens: int
     output_tokens: int
@@ -140,7 +144,10 @@ class BatchClaim:
 
 @dataclass(frozen=True, slots=True)
 class LineSpan:
-    """A line and its place in its batch's input file, in bytes; numbers begin with 1 and count blank lines as well."""
+    """A line and its place in its batch's input file, in bytes; numbers begin with 1 and count blank lines as well.
+
+    A line of a batch of Anthropic's API is one of the ``requests`` of the body with which it was created.
+    """
 
     number: int
     custom_id: str
@@ -162,6 +169,11 @@ class LineResult:
 _FILE_COLUMNS = ", ".join(field.name for field in fields(FileRow))
 _BATCH_COLUMNS = ", ".join(field.name for field in fields(BatchRow))
 
+RESULT_FILES: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    BatchApi.OPENAI: (("output", ("completed",)), ("error", ("failed", "unanswered"))),
+    BatchApi.ANTHROPIC: (),
+}
+"""Files that a batch ends with, and the states of the lines in each."""
 _RESULT_COLUMNS = (
     "number, custom_id, state, segment, result_start, result_size, outcome FROM lines JOIN batches ON id = batch"
 )
@@ -184,17 +196,27 @@ class Upload:
 
     def publish_file(self, filename: str, purpose: str) -> FileRow:
         """The file, durable."""
-        row = FileRow(self._row.id, self._row.owner, purpose, filename, self.size, self._row.created_at)
-        self._store.write_point("sync an upload")
-        _sync(self._opened)
-        self._opened.close()
-        self._store.publish(self._part, self._store.path_of(row.id))
+        row = FileRow(self.publish_content(), self._row.owner, purpose, filename, self.size, self._row.created_at)
         with self._store.transaction() as rows:
             _insert(rows, "files", row)
         return row
 
+    def publish_content(self) -> str:
+        """Id of the content, which is durable and no file that its owner could list."""
+        self._store.write_point("sync an upload")
+        _sync(self._opened)
+        self._opened.close()
+        self._store.publish(self._part, self._store.path_of(self._row.id))
+        return self._row.id
+
+    def read_pieces(self, size: int) -> Iterator[bytes]:
+        """The content that was written, in pieces of ``size`` bytes."""
+        self._opened.flush()
+        with self._part.open("rb") as opened:
+            yield from iter(lambda: opened.read(size), b"")
+
     def discard(self) -> None:
-        """More than once, and after :meth:`publish_file`, has no effect."""
+        """More than once, and once it is published, has no effect."""
         self._opened.close()
         self._part.unlink(missing_ok=True)
 
@@ -252,7 +274,9 @@ class Store:
 
     def remove_orphans(self, now: float) -> None:
         """Remove old content that no row names: what a crash left of uploads and deletions."""
-        named = {file for (file,) in self._select("SELECT id FROM files")}
+        named = {file for (file,) in self._select(
+            "SELECT id FROM files UNION SELECT input_file_id FROM batches WHERE api = ?", BatchApi.ANTHROPIC
+        )}  # fmt: skip
         for path in (self._folder / "files").iterdir():
             if path.name not in named and now - path.stat().st_mtime > ORPHAN_SECONDS:
                 path.unlink(missing_ok=True)
@@ -314,21 +338,64 @@ class Store:
             if self.find_file(owner, file) is None:
                 return None
             rows.execute(
-                "INSERT INTO batches(id, owner, endpoint, input_file_id, completion_window, metadata, status, "
-                "created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, 'validating', ?, ?)",
-                (batch, owner, endpoint, file, window, metadata, now, expires_at),
+                "INSERT INTO batches(id, owner, api, endpoint, input_file_id, completion_window, metadata, status, "
+                "created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'validating', ?, ?)",
+                (batch, owner, BatchApi.OPENAI, endpoint, file, window, metadata, now, expires_at),
             )
         return self.find_batch(owner, batch)
 
-    def find_batch(self, owner: str, batch: str) -> BatchRow | None:
-        """None where there is none, also where it is another owner's."""
-        rows = self._select(f"SELECT {_BATCH_COLUMNS} FROM batches WHERE id = ? AND owner = ?", batch, owner)
-        return BatchRow(*rows[0]) if rows else None
+    def create_message_batch(
+        self, owner: str, upload: Upload, lines: Iterable[LineSpan], *, endpoint: str, window: str, expires_at: int,
+        now: int,
+    ) -> BatchRow:  # fmt: skip
+        """A batch of Anthropic's API, in progress, from the valid ``lines`` of the body that ``upload`` has."""
+        batch, content = f"msgbatch_{uuid.uuid4().hex}", upload.publish_content()
+        with self.transaction() as rows:
+            rows.execute(
+                "INSERT INTO batches(id, owner, api, endpoint, input_file_id, completion_window, status, created_at, "
+                "expires_at, in_progress_at) VALUES (?, ?, ?, ?, ?, ?, 'in_progress', ?, ?, ?)",
+                (batch, owner, BatchApi.ANTHROPIC, endpoint, content, window, now, expires_at, now),
+            )
+            _insert_lines(rows, batch, lines)
+            total = "(SELECT count(*) FROM lines WHERE batch = id)"
+            rows.execute(f"UPDATE batches SET total = {total} WHERE id = ?", (batch,))
+        row = self.find_batch(owner, batch)
+        assert row is not None
+        return row
 
-    def list_batches(self, owner: str, *, after: str | None = None, limit: int) -> list[BatchRow]:
-        """The newest first; raises ``KeyError`` where the owner has no batch ``after``."""
-        rows = self._select_page("batches", _BATCH_COLUMNS, "owner = ?", [owner], owner, after, limit, True)
+    def find_batch(self, owner: str, batch: str, api: BatchApi | None = None) -> BatchRow | None:
+        """None where there is none of ``api``, also where it is another owner's."""
+        row = _first_batch(
+            self._select(f"SELECT {_BATCH_COLUMNS} FROM batches WHERE id = ? AND owner = ?", batch, owner)
+        )
+        return row if row is None or api in (None, row.api) else None
+
+    def list_batches(
+        self, owner: str, api: BatchApi = BatchApi.OPENAI, *, after: str | None = None, limit: int,
+        newest_first: bool = True,
+    ) -> list[BatchRow]:  # fmt: skip
+        """Batches behind the batch ``after``; raises ``KeyError`` where the owner has no such batch."""
+        where, values = "owner = ? AND api = ?", [owner, api]
+        rows = self._select_page("batches", _BATCH_COLUMNS, where, values, owner, after, limit, newest_first)
         return [BatchRow(*row) for row in rows]
+
+    def delete_batch(self, owner: str, batch: str) -> bool:
+        """Delete a batch of Anthropic's API with its input and results; False where there is none.
+
+        Raises :class:`Conflict` where it has not ended.
+        """
+        with self.transaction() as rows:
+            row = self.find_batch(owner, batch, BatchApi.ANTHROPIC)
+            if row is None:
+                return False
+            if row.status in OPEN:
+                raise Conflict(f"the batch is {row.status}: one that has ended can be deleted")
+            rows.execute("DELETE FROM lines WHERE batch = ?", (batch,))
+            rows.execute("DELETE FROM batches WHERE id = ?", (batch,))
+        self.write_point("remove content")
+        self.path_of(row.input_file_id).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / "results" / batch, ignore_errors=True)
+        return True
 
     def cancel_batch(self, owner: str, batch: str, now: int) -> BatchRow | None:
         """The batch, which is cancelled once its owner has seen it; raises :class:`Conflict` where it has ended."""
@@ -353,6 +420,23 @@ class Store:
             for row in rows:
                 yield self._read_result(batch, row[1:])
                 after = row[0]
+            if len(rows) < ROWS_AT_ONCE:
+                return
+
+    def read_in_order(
+        self, batch: BatchRow, states: Sequence[str] = ("completed", "failed", "unanswered")
+    ) -> Iterator[bytes]:
+        """The results of lines in ``states``, in the order of the lines."""
+        number = 0
+        while True:
+            rows = self._select(
+                f"SELECT {_RESULT_COLUMNS} WHERE batch = ? AND number > ? ORDER BY number LIMIT ?",
+                batch.id, number, ROWS_AT_ONCE,
+            )  # fmt: skip
+            for row in rows:
+                number = row[0]
+                if row[2] in states:
+                    yield self._read_result(batch, row)
             if len(rows) < ROWS_AT_ONCE:
                 return
 
@@ -402,10 +486,7 @@ class Store:
                 where="status = 'validating'",
             )  # fmt: skip
             if begun:
-                rows.executemany(
-                    "INSERT INTO lines(batch, number, custom_id, start, size) VALUES (?, ?, ?, ?, ?)",
-                    ((claim.batch, line.number, line.custom_id, line.start, line.size) for line in lines),
-                )
+                _insert_lines(rows, claim.batch, lines)
         return begun
 
     def fail_batch(self, claim: BatchClaim, errors: Sequence[dict[str, Any]], now: int) -> bool:
@@ -472,19 +553,19 @@ class Store:
                 "AS waiting WHERE lines.batch = ? AND lines.number = waiting.number",
                 row.completed + row.failed, claim.batch, claim.batch,
             )  # fmt: skip
-            _update(rows, claim, "failed = failed + ?", unanswered)
+            _update(rows, claim, "failed = failed + ?, unanswered = ?", unanswered, unanswered)
         return True
 
     def finalize_batch(self, claim: BatchClaim, now: int) -> bool:
-        """Write output and error file of a closed batch, and end it; False where the claim is lost."""
+        """Write the files of a closed batch, and end it; False where the claim is lost."""
         row = self._find_claimed(claim)
         if row is None or row.outcome is None:
             return False
         files = []
-        for kind, wanted in (("output", ("completed",)), ("error", ("failed", "unanswered"))):
+        for kind, wanted in RESULT_FILES[row.api]:
             file = f"file-{claim.batch.removeprefix('batch_')}-{kind}"
             part = self.path_of(f"{file}.{claim.epoch}.part")
-            size = self._write_file(part, self._read_in_order(row, wanted))
+            size = self._write_file(part, self.read_in_order(row, wanted))
             if not size:
                 part.unlink()
                 continue
@@ -504,7 +585,7 @@ class Store:
         rows = self._select(
             f"SELECT {_BATCH_COLUMNS} FROM batches WHERE id = ? AND epoch = ?", claim.batch, claim.epoch
         )
-        return BatchRow(*rows[0]) if rows else None
+        return _first_batch(rows)
 
     def _append_results(self, claim: BatchClaim, results: Sequence[LineResult]) -> list[int]:
         """Append results; returns where each begins in the segment of the claim, once they are durable there."""
@@ -524,25 +605,11 @@ class Store:
             _sync(segment)
         return starts
 
-    def _read_in_order(self, batch: BatchRow, states: Sequence[str]) -> Iterator[bytes]:
-        number = 0
-        while True:
-            rows = self._select(
-                f"SELECT {_RESULT_COLUMNS} WHERE batch = ? AND number > ? ORDER BY number LIMIT ?",
-                batch.id, number, ROWS_AT_ONCE,
-            )  # fmt: skip
-            for row in rows:
-                number = row[0]
-                if row[2] in states:
-                    yield self._read_result(batch, row)
-            if len(rows) < ROWS_AT_ONCE:
-                return
-
     def _read_result(self, batch: BatchRow, row: Sequence[Any]) -> bytes:
         number, custom_id, state, segment, start, size, outcome = row
         if state != "unanswered":
             return _read_span(self._folder / "results" / batch.id / str(segment), start, size)
-        return unanswered_line(batch.id, number, custom_id, *UNANSWERED[outcome])
+        return unanswered_line(batch.api, batch.id, number, custom_id, outcome)
 
     def _write_file(self, part: Path, contents: Iterable[bytes]) -> int:
         with part.open("wb") as opened:
@@ -567,6 +634,17 @@ class Store:
             where, values = f"{where} AND (created_at, id) {compare} (?, ?)", [*values, found[0][0], after]
         query = f"SELECT {columns} FROM {table} WHERE {where} ORDER BY created_at {order}, id {order} LIMIT ?"
         return self._select(query, *values, limit)
+
+
+def _first_batch(rows: Sequence[Sequence[Any]]) -> BatchRow | None:
+    return BatchRow(*rows[0]) if rows else None
+
+
+def _insert_lines(rows: apsw.Connection, batch: str, lines: Iterable[LineSpan]) -> None:
+    rows.executemany(
+        "INSERT INTO lines(batch, number, custom_id, start, size) VALUES (?, ?, ?, ?, ?)",
+        ((batch, line.number, line.custom_id, line.start, line.size) for line in lines),
+    )
 
 
 def _update(rows: apsw.Connection, claim: BatchClaim, assignments: str, *values: Any, where: str = "TRUE") -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import anthropic
 import openai
 import pytest
 from aiohttp import web
@@ -34,6 +35,7 @@ class StubGateway:
     """Answers each line by its body alone, as an engine does whose seeds are given."""
 
     url: str = ""
+    models: tuple[str, ...] = (MODEL,)
     requests: list[web.Request] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     refuse: Refuse = lambda _: None
@@ -46,9 +48,10 @@ class StubGateway:
     """Requests whose client went away before its answer."""
 
     async def show_model(self, request: web.Request) -> web.Response:
-        if request.match_info["model"] != MODEL:
+        model = request.match_info["model"]
+        if model not in self.models:
             return web.json_response({"error": {"message": "no such model"}}, status=404)
-        return web.json_response({"id": MODEL, "object": "model"})
+        return web.json_response({"id": model, "object": "model"})
 
     async def answer(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
@@ -67,7 +70,8 @@ class StubGateway:
             raise
         finally:
             self._open -= 1
-        return answer_body(body, request.headers["X-Request-Id"])
+        answer = answer_message if request.path == "/v1/messages" else answer_body
+        return answer(body, request.headers["X-Request-Id"])
 
 
 def answer_body(body: dict[str, Any], request_id: str) -> web.Response:
@@ -83,6 +87,23 @@ def answer_body(body: dict[str, Any], request_id: str) -> web.Response:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     document = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": MODEL, "choices": [choice]}
     return web.json_response(document | {"usage": usage}, headers={"X-Request-Id": request_id})
+
+
+def answer_message(body: dict[str, Any], request_id: str) -> web.Response:
+    """Answer in the form of Anthropic's API."""
+    headers = {"X-Request-Id": request_id}
+    if body.get("bad"):
+        error = {
+            "type": "error",
+            "error": {"type": "invalid_request_error", "message": "bad"},
+            "request_id": request_id,
+        }
+        return web.json_response(error, status=400, headers=headers)
+    text = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    usage = {"input_tokens": 4, "cache_read_input_tokens": 1, "output_tokens": 2}
+    document = {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "usage": usage}
+    document |= {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "stop_sequence": None}
+    return web.json_response(document, headers=headers)
 
 
 @asynccontextmanager
@@ -106,10 +127,15 @@ class Service:
     url: str
     store: Store
     gateway: StubGateway
-    _clients: list[openai.AsyncOpenAI] = field(default_factory=list)
+    _clients: list[openai.AsyncOpenAI | anthropic.AsyncAnthropic] = field(default_factory=list)
 
     def client(self, key: str = "none") -> openai.AsyncOpenAI:
         client = openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
+        self._clients.append(client)
+        return client
+
+    def anthropic_client(self, key: str = "none") -> anthropic.AsyncAnthropic:
+        client = anthropic.AsyncAnthropic(base_url=self.url, api_key=key, max_retries=0)
         self._clients.append(client)
         return client
 
@@ -186,3 +212,20 @@ async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], object], 
 async def ended(client: openai.AsyncOpenAI, batch: str) -> Any:
     states = ("completed", "failed", "expired", "cancelled")
     return await until(lambda: client.batches.retrieve(batch), lambda seen: seen.status in states)
+
+
+async def send_until_refused(service: Service, path: str, kind: str, first: bytes) -> tuple[bytes, bytes]:
+    """Send a body of 100 MB that begins with ``first`` until an answer comes: its head and its body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(service.url.rpartition(":")[2]))
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nContent-Length: 100000000\r\n\r\n"
+    writer.write(head.encode() + first)
+    answer, sent = asyncio.create_task(reader.read()), 0
+    while not answer.done() and sent < 90_000_000:
+        writer.write(b" " * 2**16)
+        sent += 2**16
+        await writer.drain()
+        await asyncio.sleep(0)
+    answered = (await answer).partition(b"\r\n\r\n")
+    writer.close()
+    assert sent < 90_000_000
+    return answered[0], answered[2]

@@ -8,7 +8,18 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
-from tests.batch.conftest import ENDPOINT, MODEL, Service, StubGateway, ended, lines, serving, submit, until
+from tests.batch.conftest import (
+    ENDPOINT,
+    MODEL,
+    Service,
+    StubGateway,
+    ended,
+    lines,
+    send_until_refused,
+    serving,
+    submit,
+    until,
+)  # fmt: skip
 
 from paternoster_batch import app as app_module
 from paternoster_batch import upload_form
@@ -152,23 +163,10 @@ async def test_an_upload_is_refused_while_it_is_read(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload_form, "MAX_FILE_BYTES", 2**20)
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(service.url.rpartition(":")[2]))
-    writer.write(
-        b"POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=b\r\n"
-        b"Content-Length: 100000000\r\n\r\n"
-        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
-    )
-    answer, sent = asyncio.create_task(reader.read()), 0
-    while not answer.done() and sent < 90_000_000:
-        writer.write(b"x" * 2**16)
-        sent += 2**16
-        await writer.drain()
-        await asyncio.sleep(0)
-    head, _, body = (await answer).partition(b"\r\n\r\n")
-    writer.close()
+    form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    head, body = await send_until_refused(service, "/v1/files", "multipart/form-data; boundary=b", form)
     assert head.startswith(b"HTTP/1.1 413 ")
     assert json.loads(body)["error"]["message"] == f"file is longer than {2**20} bytes"
-    assert sent < 90_000_000
     await until(_async(lambda: list((tmp_path / "data/files").iterdir())), lambda left: left == [])
 
 

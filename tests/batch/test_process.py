@@ -122,6 +122,28 @@ async def test_the_largest_file_takes_little_memory(tmp_path: Path, gateway: Stu
         assert read_peak(process.pid) - before < 64 * 2**20
 
 
+@pytest.mark.slow
+async def test_the_largest_message_batch_takes_little_memory(tmp_path: Path, gateway: StubGateway) -> None:
+    """100,000 requests of 2.6 kB, validated: they are refused, as their model is not served, before any is sent."""
+    text = "x" * 2500
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"requests": ['
+        for number in range(100_000):
+            params = {"model": "none", "max_tokens": 1, "messages": [{"role": "user", "content": text}]}
+            yield (b"," if number else b"") + json.dumps({"custom_id": f"id-{number}", "params": params}).encode()
+        yield b"]}"
+
+    with running(tmp_path / "data", gateway.url) as (process, url):
+        before = psutil.Process(process.pid).memory_info().rss
+        async with httpx.AsyncClient(base_url=f"{url}/v1", timeout=300) as client:
+            refused = await client.post("/messages/batches", content=body())
+        assert refused.status_code == 400
+        assert "requests.0.params.model" in refused.json()["error"]["message"]
+        assert read_peak(process.pid) - before < 64 * 2**20
+    assert list((tmp_path / "data/files").iterdir()) == []
+
+
 def read_peak(process: int) -> int:
     """Bytes of memory that the process has had at most."""
     status = Path(f"/proc/{process}/status").read_text().splitlines()

@@ -277,6 +277,8 @@ async def test_lines_of_a_batch_that_runs_wait_for_space(
         ({"input_tokens": 3, "output_tokens": 4, "input_tokens_details": {"cached_tokens": 1}}, (3, 1, 4, 0)),
         ({"prompt_tokens": True, "completion_tokens": -1, "prompt_tokens_details": 5}, (0, 0, 0, 0)),
         ({"prompt_tokens": 2**60}, (0, 0, 0, 0)),
+        ({"input_tokens": 3, "cache_read_input_tokens": 5, "output_tokens": 4}, (8, 5, 4, 0)),
+        ({"input_tokens": 3, "cache_creation_input_tokens": 5, "cache_read_input_tokens": None}, (8, 0, 0, 0)),
         (None, (0, 0, 0, 0)),
     ],
 )  # fmt: skip

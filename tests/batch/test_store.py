@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from paternoster_batch import store as store_module
-from paternoster_batch.line_format import UNANSWERED, answered_line, unanswered_line
+from paternoster_batch.line_format import BatchApi, answered_line, unanswered_line
 from paternoster_batch.store import LEASE_SECONDS, BatchClaim, BatchRow, Conflict, LineResult, LineSpan, Store
 
 OWNER = "tenant"
@@ -52,7 +52,7 @@ class Disk:
 def result_of(batch: str, number: int) -> LineResult:
     """Deterministic, as a line that is sent twice is answered alike."""
     status = 400 if number % 3 == 0 else 200
-    content = answered_line(batch, number, f"id-{number}", status, "", {"text": "x" * number * 40})
+    content = answered_line(BatchApi.OPENAI, batch, number, f"id-{number}", status, "", {"text": "x" * number * 40})
     return LineResult(number, content, status < 400, (number, 0, 2, 1))
 
 
@@ -234,8 +234,7 @@ class CrashingStore(RuleBasedStateMachine):
                 errors += [] if answered[number].is_success else [answered[number].content]
             else:
                 assert row.status != "completed"
-                reason = UNANSWERED[row.status]
-                errors.append(unanswered_line(self.batch, number, f"id-{number}", *reason))
+                errors.append(unanswered_line(BatchApi.OPENAI, self.batch, number, f"id-{number}", row.status))
         assert self.read(row.error_file_id) == b"".join(errors)
         assert row.output_tokens == 2 * sum(each.content in results for each in answered.values())
 
@@ -367,7 +366,7 @@ def test_results_of_a_batch_that_closes_while_they_are_read_go_on(store: Store) 
     claim, row = start_batch(store)
     reading = store.read_results(row, 0)
     store.close_batch(claim, "expired", 0)
-    unanswered = [unanswered_line(row.id, each, f"id-{each}", *UNANSWERED["expired"]) for each in range(2, LINES + 1)]
+    unanswered = [unanswered_line(row.api, row.id, each, f"id-{each}", "expired") for each in range(2, LINES + 1)]
     assert list(reading) == [result_of(row.id, 1).content, *unanswered]
 
 
@@ -456,3 +455,55 @@ def test_content_without_a_row_is_removed_once_it_is_old(store: Store, tmp_path:
     (file,) = store.list_files(OWNER, limit=10)
     assert store.path_of(file.id).exists()
     upload.discard()
+
+
+def create_message_batch(store: Store) -> str:
+    upload = store.begin_upload(OWNER, 0)
+    upload.write(b"{}" * LINES)
+    spans = [LineSpan(number, f"id-{number}", 2 * number - 2, 2) for number in range(1, LINES + 1)]
+    return store.create_message_batch(
+        OWNER, upload, spans, endpoint="/v1/messages", window="24h", expires_at=86400, now=0
+    ).id
+
+
+@pytest.mark.parametrize("crash_at", range(4))
+def test_a_message_batch_is_there_with_all_its_lines_or_not_at_all(crash_at: int, tmp_path: Path) -> None:
+    disk = Disk()
+    with Store(tmp_path, disk.write_point) as store:
+        disk.writes_left = crash_at
+        if crash_at < 3:
+            with pytest.raises(Crash):
+                create_message_batch(store)
+        else:
+            create_message_batch(store)
+            assert disk.writes_left == 0, "a crash is tried before each of its writes"
+    with Store(tmp_path) as store:
+        store.remove_orphans(2e9 * 10)
+        rows = store.list_batches(OWNER, BatchApi.ANTHROPIC, limit=10)
+        assert len(list((tmp_path / "files").iterdir())) == len(rows) == (crash_at == 3)
+        claimed = store.claim_batch(0)
+        assert (claimed is not None) == (crash_at == 3)
+        if claimed is not None:
+            assert len(store.list_waiting(claimed[0], 0, 100)) == claimed[1].total == LINES
+
+
+def test_a_message_batch_that_has_not_ended_cannot_be_deleted(store: Store, tmp_path: Path) -> None:
+    batch = create_message_batch(store)
+    claimed = store.claim_batch(0)
+    assert claimed is not None
+    store.write_results(claimed[0], [result_of(batch, 1)])
+    with pytest.raises(Conflict, match="in_progress"):
+        store.delete_batch(OWNER, batch)
+    store.close_batch(claimed[0], "expired", 1)
+    with pytest.raises(Conflict, match="finalizing"):
+        store.delete_batch(OWNER, batch)
+    assert store.finalize_batch(claimed[0], 1)
+    row = store.find_batch(OWNER, batch)
+    assert row is not None
+    assert (row.completed, row.failed, row.unanswered, row.output_file_id) == (1, 5, 5, None)
+    assert len(list(store.read_in_order(row))) == LINES
+    assert not store.delete_batch("other", batch)
+    assert store.delete_batch(OWNER, batch)
+    assert not store.delete_batch(OWNER, batch)
+    assert store.find_batch(OWNER, batch) is None
+    assert list((tmp_path / "files").iterdir()) == list((tmp_path / "results").iterdir()) == []

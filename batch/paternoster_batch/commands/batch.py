@@ -10,7 +10,7 @@ from paternoster_batch.commands.client import add_actions, run_action
 from paternoster_contract.cli.terminal import print_error, print_line
 from paternoster_contract.http.base_url import join_base_url
 
-HELP = "serve OpenAI's Batch API before a gateway; or submit, list, watch, read and cancel batches"
+HELP = "serve the Batch APIs of OpenAI and Anthropic before a gateway; or submit, list, watch, read and cancel batches"
 LOG_LEVEL = "info"
 
 
