@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.applications import Starlette
@@ -68,6 +68,17 @@ class NewBatch(BaseModel):
         ]
         | None
     ) = None
+
+
+class BatchChange(BaseModel):
+    """The body of ``PATCH /v1/batches/{id}``, which OpenAI's API lacks."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    completion_window: str
+
+
+_Body = TypeVar("_Body", bound=BaseModel)
 
 
 def create_app(
@@ -136,11 +147,8 @@ def build_openai_routes(store: Store, runner: BatchRunner, owned: Owned, clock: 
         return JSONResponse({"id": file, "object": "file", "deleted": True})
 
     async def create_batch(request: Request, owner: str) -> Response:
-        wanted = await _read_json(request)
-        try:
-            seconds = parse_window(wanted.completion_window)
-        except ValueError as error:
-            raise bad_request(f"completion_window is {error}", "completion_window") from None
+        wanted = await _read_json(request, NewBatch)
+        seconds = _read_window(wanted.completion_window)
         file = await asyncio.to_thread(store.find_file, owner, wanted.input_file_id)
         if file is not None and file.purpose != PURPOSE:
             message = f"input_file_id is {file.id!r}: its purpose is {file.purpose}, must be {PURPOSE}"
@@ -163,6 +171,19 @@ def build_openai_routes(store: Store, runner: BatchRunner, owned: Owned, clock: 
 
     async def get_batch(request: Request, owner: str) -> Response:
         return JSONResponse(show_batch(await find_batch(request, owner)))
+
+    async def change_batch(request: Request, owner: str) -> Response:
+        window = (await _read_json(request, BatchChange)).completion_window
+        seconds, batch = _read_window(window), await find_batch(request, owner)
+        if batch.created_at + seconds <= clock():
+            raise bad_request(
+                f"completion_window is {window!r}: it would be over, {batch.id} is older", "completion_window"
+            )
+        row = await asyncio.to_thread(store.change_window, owner, batch.id, window, seconds)
+        if row is None:
+            raise not_found("batch", batch.id)
+        runner.notice(row.id)
+        return JSONResponse(show_batch(row))
 
     async def cancel_batch(request: Request, owner: str) -> Response:
         batch = (await find_batch(request, owner)).id
@@ -202,9 +223,17 @@ def build_openai_routes(store: Store, runner: BatchRunner, owned: Owned, clock: 
         Route("/v1/batches", owned(create_batch), methods=["POST"]),
         Route("/v1/batches", owned(list_batches)),
         Route("/v1/batches/{batch}", owned(get_batch)),
+        Route("/v1/batches/{batch}", owned(change_batch), methods=["PATCH"]),
         Route("/v1/batches/{batch}/cancel", owned(cancel_batch), methods=["POST"]),
         Route("/v1/batches/{batch}/results", owned(get_results)),
     ]
+
+
+def _read_window(text: str) -> int:
+    try:
+        return parse_window(text)
+    except ValueError as error:
+        raise bad_request(f"completion_window is {error}", "completion_window") from None
 
 
 def show_file(row: FileRow) -> dict[str, Any]:
@@ -249,14 +278,14 @@ def _show_list(shown: list[dict[str, Any]], limit: int) -> Response:
     return JSONResponse({"object": "list", "data": page, **ends, "has_more": len(shown) > limit})
 
 
-async def _read_json(request: Request) -> NewBatch:
+async def _read_json(request: Request, model: type[_Body]) -> _Body:
     body = b""
     async for piece in request.stream():
         body += piece
         if len(body) > MAX_JSON_BYTES:
             raise HTTPException(413, f"The body is longer than {MAX_JSON_BYTES} bytes.")
     try:
-        return NewBatch.model_validate(bounded_json(body))
+        return model.model_validate(bounded_json(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(map(str, first["loc"]))[:64]

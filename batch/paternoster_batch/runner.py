@@ -62,7 +62,7 @@ class BatchRunner:
         self._running: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
 
     def notice(self, batch: str | None = None) -> None:
-        """A batch was created, or ``batch`` is to be cancelled."""
+        """A batch was created, or ``batch`` was changed: it is to be cancelled, or has another deadline."""
         self._new_work.set()
         if batch in self._running:
             self._running[batch][1].set()
@@ -102,9 +102,9 @@ class BatchRunner:
         return self._has_space
 
     def _start(self, claim: BatchClaim, row: BatchRow) -> None:
-        stop = asyncio.Event()
-        task = supervise_task(lambda: self._run_claimed(claim, row, stop), "run-batch", again=False)
-        self._running[claim.batch] = task, stop
+        changed = asyncio.Event()
+        task = supervise_task(lambda: self._run_claimed(claim, row, changed), "run-batch", again=False)
+        self._running[claim.batch] = task, changed
 
         def forget(ended: asyncio.Task[None]) -> None:
             del self._running[claim.batch]
@@ -114,10 +114,10 @@ class BatchRunner:
 
         task.add_done_callback(forget)
 
-    async def _run_claimed(self, claim: BatchClaim, row: BatchRow, stop: asyncio.Event) -> None:
-        renewing = supervise_task(lambda: self._renew(claim, stop), "renew-claim")
+    async def _run_claimed(self, claim: BatchClaim, row: BatchRow, changed: asyncio.Event) -> None:
+        renewing = supervise_task(lambda: self._renew(claim, row, changed), "renew-claim")
         try:
-            await self._run_batch(claim, row, stop)
+            await self._run_batch(claim, row, changed)
         except* ClaimLost:
             log.warning("%s was claimed by another process", claim.batch)
         finally:
@@ -126,25 +126,26 @@ class BatchRunner:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 self._store.release_claim(claim)
 
-    async def _renew(self, claim: BatchClaim, stop: asyncio.Event) -> None:
+    async def _renew(self, claim: BatchClaim, row: BatchRow, changed: asyncio.Event) -> None:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
-            row = await asyncio.to_thread(self._store.renew_claim, claim, self._clock())
-            if row is None or row.status == BatchStatus.CANCELLING:
-                stop.set()
-            if row is None:
+            current = await asyncio.to_thread(self._store.renew_claim, claim, self._clock())
+            if current is None or (current.status, current.expires_at) != (row.status, row.expires_at):
+                changed.set()
+            if current is None:
                 return
+            row = current
 
-    async def _run_batch(self, claim: BatchClaim, row: BatchRow, stop: asyncio.Event) -> None:
+    async def _run_batch(self, claim: BatchClaim, row: BatchRow, changed: asyncio.Event) -> None:
         is_answered = False
-        if row.outcome is None and row.status != BatchStatus.CANCELLING:
-            is_answered = await self._answer_until(claim, row, stop)
+        if row.outcome is None and row.status != BatchStatus.CANCELLING and self._clock() < row.expires_at:
+            is_answered = await self._answer_until(claim, row, changed)
         current = await self._find_claimed(claim)
         if current.status == BatchStatus.FAILED:
             return
         if current.outcome is None:
             outcome: Outcome = "completed" if is_answered else "expired"
-            if not is_answered and current.status != BatchStatus.CANCELLING and self._clock() < row.expires_at:
+            if not is_answered and current.status != BatchStatus.CANCELLING and self._clock() < current.expires_at:
                 return  # it was stopped for a reason that has passed
             await asyncio.to_thread(self._store.close_batch, claim, outcome, int(self._clock()))
         await asyncio.to_thread(self._store.finalize_batch, claim, int(self._clock()))
@@ -155,23 +156,24 @@ class BatchRunner:
             raise ClaimLost
         return row
 
-    async def _answer_until(self, claim: BatchClaim, row: BatchRow, stop: asyncio.Event) -> bool:
+    async def _answer_until(self, claim: BatchClaim, row: BatchRow, changed: asyncio.Event) -> bool:
         """Answer the lines; False where the batch is to stop, or its time is over, before all have results."""
         answering = asyncio.create_task(self._answer(claim, row))
-        stopping = asyncio.create_task(stop.wait())
+        answering.add_done_callback(lambda _: changed.set())
         try:
-            await asyncio.wait(
-                {answering, stopping}, timeout=max(0.0, row.expires_at - self._clock()),
-                return_when=asyncio.FIRST_COMPLETED,
-            )  # fmt: skip
-            if answering.done():
-                await answering
-                return True
-            return False
+            while not answering.done():
+                changed.clear()
+                current = await self._find_claimed(claim)
+                left = current.expires_at - self._clock()
+                if left <= 0 or current.status == BatchStatus.CANCELLING:
+                    return False
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), left)
+            await answering
+            return True
         finally:
-            for task in (answering, stopping):
-                task.cancel()
-            await asyncio.gather(answering, stopping, return_exceptions=True)
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
 
     async def _answer(self, claim: BatchClaim, row: BatchRow) -> None:
         if row.status == BatchStatus.VALIDATING and not await self._validate(claim, row):

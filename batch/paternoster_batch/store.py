@@ -379,6 +379,19 @@ class Store:
         rows = self._select_page("batches", _BATCH_COLUMNS, where, values, owner, after, limit, newest_first)
         return [BatchRow(*row) for row in rows]
 
+    def change_window(self, owner: str, batch: str, window: str, seconds: int) -> BatchRow | None:
+        """The batch, which ends ``seconds`` after its creation; raises :class:`Conflict` where it ends already."""
+        with self.transaction() as rows:
+            changed = _changes(
+                rows,
+                "UPDATE batches SET completion_window = ?, expires_at = created_at + ? WHERE id = ? AND owner = ? "
+                "AND outcome IS NULL AND status IN ('validating', 'in_progress')", window, seconds, batch, owner,
+            )  # fmt: skip
+            row = self.find_batch(owner, batch)
+        if row is not None and not changed:
+            raise Conflict(f"the batch is {row.status}: one that is validating or in_progress can have another window")
+        return row
+
     def delete_batch(self, owner: str, batch: str) -> bool:
         """Delete a batch of Anthropic's API with its input and results; False where there is none.
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,66 @@ async def test_a_batch_expires_at_its_deadline(tmp_path: Path, gateway: StubGate
     assert (expired.status, expired.request_counts.completed, expired.request_counts.failed) == ("expired", 1, 4)
     assert expired.expired_at >= expired.expires_at
     assert {each["error"]["code"] for each in errors} == {"batch_expired"}
+
+
+async def change_window(service: Service, batch: str, body: object) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=service.url) as http:
+        return await http.patch(f"/v1/batches/{batch}", json=body)
+
+
+async def test_a_batch_with_a_shorter_window_expires_at_its_new_deadline(tmp_path: Path, gateway: StubGateway) -> None:
+    gateway.gate = asyncio.Event()
+    async with serving(tmp_path / "data", gateway) as service:
+        batch = await submit(service.client(), lines(2), window="30d")
+    async with serving(tmp_path / "data", gateway, ahead=15 * 60 - 5) as service:
+        await until(_async(lambda: len(gateway.bodies)), lambda count: count >= 2)
+        answer = await change_window(service, batch, {"completion_window": "15m"})
+        assert answer.json()["expires_at"] == answer.json()["created_at"] + 15 * 60
+        expired = await ended(service.client(), batch)
+    assert (expired.status, expired.completion_window, expired.request_counts.failed) == ("expired", "15m", 2)
+    assert expired.expired_at >= expired.expires_at
+
+
+async def test_a_batch_with_a_longer_window_goes_on_behind_its_old_deadline(
+    tmp_path: Path, gateway: StubGateway
+) -> None:
+    gateway.gate = asyncio.Event()
+    async with serving(tmp_path / "data", gateway) as service:
+        batch = await submit(service.client(), lines(2), window="15m")
+        created = (await service.client().batches.retrieve(batch)).created_at
+    ahead = 15 * 60 - 5
+    async with serving(tmp_path / "data", gateway, ahead=ahead) as service:
+        await until(_async(lambda: len(gateway.bodies)), lambda count: count >= 2)
+        assert (await change_window(service, batch, {"completion_window": "2d"})).status_code == 200
+        await until(_async(lambda: time.time() + ahead), lambda now: now > created + 15 * 60 + 1)
+        gateway.gate.set()
+        done = await ended(service.client(), batch)
+    assert (done.status, done.completion_window, done.request_counts.completed) == ("completed", "2d", 2)
+    assert done.expires_at == created + 2 * 86_400
+
+
+async def test_a_window_that_cannot_be_is_refused(tmp_path: Path, gateway: StubGateway) -> None:
+    gateway.gate = asyncio.Event()
+    async with serving(tmp_path / "data", gateway) as service:
+        batch = await submit(service.client(), lines(1), window="1d")
+    async with serving(tmp_path / "data", gateway, ahead=3600) as service:
+        for body, words in (
+            ({"completion_window": "14m"}, "completion_window is '14m': must be minutes, hours or days"),
+            ({"completion_window": "1h"}, f"completion_window is '1h': it would be over, {batch} is older"),
+            ({"completion_window": 7}, "completion_window: "),
+            ({"completion_window": "2h", "status": "completed"}, "status: "),
+            ({}, "completion_window: Field required"),
+        ):
+            answer = await change_window(service, batch, body)
+            assert (answer.status_code, answer.json()["error"]["message"].startswith(words)) == (400, True), words
+        assert (await change_window(service, "none", {"completion_window": "1d"})).status_code == 404
+        gateway.gate.set()
+        await ended(service.client(), batch)
+        answer = await change_window(service, batch, {"completion_window": "1d"})
+        assert (answer.status_code, answer.json()["error"]["message"].partition(":")[0]) == (
+            409,
+            "the batch is completed",
+        )
 
 
 async def test_results_are_read_while_more_of_them_come(service: Service) -> None:
