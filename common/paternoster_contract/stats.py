@@ -80,6 +80,23 @@ class LoraAdapterStats(BaseModel):
     failed_at: Seconds | None = Field(default=None, description="when that was, in seconds since the epoch")
 
 
+class BatchLaneStats(BaseModel):
+    """What an engine does for batches, in the room that online requests leave: no number beside it has any of it."""
+
+    model_config = _BOUNDED
+
+    running: Sequences = Field(description="sequences that hold KV blocks")
+    waiting: Sequences = Field(description="queued sequences, preempted ones included")
+    kv_blocks_used: Count = Field(description="blocks that these alone hold")
+    requests_total: Count = Field(description="requests admitted to the queue")
+    requests_finished_total: Count = Field(description="requests that ended, whatever the reason")
+    preemptions_total: Count = Field(description="preemption events, most of them for online requests")
+    prompt_tokens_total: Count
+    generation_tokens_total: Count
+    computed_tokens_total: Count = Field(description="tokens that went through the model, recomputed ones included")
+    recomputed_tokens_total: Count = Field(description="tokens computed again because of a preemption")
+
+
 class EngineStats(BaseModel):
     """Answer of the engine's ``GET /stats``."""
 
@@ -169,6 +186,7 @@ class EngineStats(BaseModel):
         "that does not tell",
     )
 
+    batch: BatchLaneStats | None = Field(default=None, description="null from an engine without a lane for batches")
     adapters: tuple[LoraAdapterStats, ...] | None = Field(
         default=None, max_length=MAX_ADAPTERS, description="the first of its adapters (LoRA); null from an engine that "
         "has none",
@@ -225,6 +243,7 @@ class GatewayModelStats(BaseModel):
     )
     in_flight: Count = Field(description="requests sent to a replica and not yet answered in full")
     held: Count = Field(description="requests waiting at the gateway for a replica")
+    batch_in_flight: Count = Field(default=0, description="lines of batches sent to a replica, in no other number here")
     refused: Count = Field(
         default=0, description="requests refused for want of a replica, within the Retry-After they were told"
     )

@@ -136,7 +136,7 @@ class Engine:
         self.seconds.update += ended - executed
         # A step that was begun ahead ran only from when the one before it had ended.
         work, seconds = StepWork.from_batch(batch), ended - max(started, self._ended)
-        self.scheduler.counters.steps.add(work, seconds)
+        self.scheduler.add_step_work(batch, work, seconds)
         self.stall_limit.end_step(batch.num_tokens, seconds)
         self._pace.add(batch.num_tokens, work.prefill_tokens, seconds)
         self.scheduler.bound_shared_steps(self._pace.tokens_in(SHARED_STEP_SECONDS))

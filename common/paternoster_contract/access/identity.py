@@ -3,6 +3,7 @@
 import base64
 import binascii
 from datetime import datetime
+from enum import IntEnum
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -11,9 +12,30 @@ from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 
 HEADER = "X-Paternoster-Identity"
 """From the gateway to engines: :meth:`Identity.encode`."""
+LANE_HEADER = "X-Paternoster-Lane"
+"""From the gateway to engines: :meth:`Lane.encode` of a request that is not in the first lane."""
 MAX_HEADER = 2048
 """Characters of it; the longest that :meth:`Identity.encode` makes is some 500."""
 TENANT_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._@-]{0,62}[A-Za-z0-9])?$"
+
+
+class Lane(IntEnum):
+    """What a request competes in: each lane gets what those before it leave, and gives way to them."""
+
+    ONLINE = 0
+    BATCH = 1
+
+    def encode(self) -> str:
+        """The value of :data:`LANE_HEADER`."""
+        return self.name.lower()
+
+    @classmethod
+    def decode(cls, value: str) -> "Lane":
+        """The opposite of :meth:`encode`; raises ``ValueError`` for anything else."""
+        for lane in cls:
+            if value == lane.encode():
+                return lane
+        raise ValueError(f"must be {' or '.join(lane.encode() for lane in cls)} (got {value[:16]!r})")
 
 
 class Identity(BaseModel):

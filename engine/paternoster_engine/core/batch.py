@@ -3,8 +3,10 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
+from paternoster_contract.access.identity import Lane
 from paternoster_engine.core.request import Continuations, FinishReason, Request, TokenLogprobs
 
 
@@ -152,6 +154,23 @@ class BatchBuilder:
 
     def serves_class(self, request: Request) -> bool:
         return request.spec.priority <= self.lowest_class
+
+    def has_preempted(self, lane: Lane) -> bool:
+        """Whether the step has preempted a request of this lane."""
+        return any(request.spec.lane is lane for request in self.preempted)
+
+    def begin_lane(self, budget: int) -> None:
+        """Go on with the requests of the next lane, with ``budget`` tokens."""
+        self.budget, self.admitted, self.passing, self.backlog = budget, False, None, 0
+
+    def count_tokens(self, first: int) -> tuple[int, int]:
+        """Tokens of chunk number ``first`` and those after it, and how many of them had been computed before."""
+        computed = recomputed = 0
+        for request, count in islice(self.chunks.items(), first, None):
+            start = request.num_computed
+            computed += count + len(self.proposed.get(request, ()))
+            recomputed += max(0, min(start + count, request.max_computed) - start)
+        return computed, recomputed
 
     def has_room(self, request: Request) -> bool:
         """Whether the step can begin the request. One that is whole, and longer than any budget, has a step alone."""

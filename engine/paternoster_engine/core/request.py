@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from paternoster_contract.access.identity import Lane
 from paternoster_contract.request_phases import WaitReason
 from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.drafting.draft_state import DraftState
@@ -205,6 +206,11 @@ class Request:
     @property
     def seed(self) -> int:
         return self.spec.seed
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether a lane comes before its own."""
+        return self.spec.lane > Lane.ONLINE
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from paternoster_contract.access.identity import Lane
 from paternoster_engine.core.config import TenantLimits
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.text_piece import TextPiece
@@ -33,6 +34,8 @@ class RequestSpec:
     """Key of the stateless sampler: ``params.seed``, or one drawn at arrival."""
     priority: int = 0
     """Class: lower is served first, as in vLLM. Below 0 may use the reserved slots."""
+    lane: Lane = Lane.ONLINE
+    """What its sender was admitted to; nothing of a body decides it."""
     tenant: str = ""
     """Tenant that fair shares and quotas count the request for."""
     limits: TenantLimits | None = None

@@ -1,16 +1,13 @@
 """Results of a step applied to its requests: tokens that were sampled or accepted, branches, and ends."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from paternoster_engine.core.admission.reservation import Slots
-from paternoster_engine.core.admission.tenant_quota import TenantQuota
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_cache import KVCache
+from paternoster_engine.core.lanes import RequestLane
 from paternoster_engine.core.request import Branches, FinishReason, Request, RequestStatus
 from paternoster_engine.core.speculation import Speculation
-from paternoster_engine.core.stats import Counters
-from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
 Finish = Callable[[Request, FinishReason], None]
 
@@ -21,25 +18,17 @@ class StepUpdate:
     def __init__(
         self,
         config: SchedulerConfig,
-        queue: WaitingQueue,
-        running: list[Request],
-        slots: Slots,
+        lanes: Sequence[RequestLane],
         kv: KVCache,
-        quota: TenantQuota,
         speculation: Speculation,
-        counters: Counters,
         finish: Finish,
     ) -> None:
-        """``running``: the scheduler's own list. ``finish``: ends a request and gives back what it holds."""
+        """``lanes``: in their order. ``finish``: ends a request and gives back what it holds."""
         self._max_model_len = config.max_model_len
         self._meters_output = config.uses_tenants
-        self._queue = queue
-        self._running = running
-        self._slots = slots
+        self._lanes = lanes
         self._kv = kv
-        self._quota = quota
         self._speculation = speculation
-        self._counters = counters
         self._finish = finish
 
     def apply_result(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
@@ -84,7 +73,7 @@ class StepUpdate:
     def _end_corrupted(self, request: Request) -> StepOutput:
         """End the request with an error, and remove its blocks from the prefix cache, so that no other reuses them."""
         request.corrupted = True
-        self._counters.corrupted_requests += 1
+        self._lanes[request.spec.lane].counters.corrupted_requests += 1
         for sequence in request.sequences:
             self._kv.uncache_blocks(sequence)
         self._finish(request, FinishReason.ERROR)
@@ -104,7 +93,7 @@ class StepUpdate:
             if reason is not None:
                 break
         count = len(request.output) - before
-        self._counters.generation_tokens += count
+        self._lanes[request.spec.lane].counters.generation_tokens += count
         if self._meters_output or request.spec.limits is not None:
             self._meter_output(request, count, now)
         if request.spec.params.logprobs is not None and request in result.logprobs:
@@ -119,7 +108,7 @@ class StepUpdate:
         request = item.request
         self._speculation.record_accepted(item, accepted)
         if self._meters_output and accepted < len(item.proposed):
-            self._queue.count_rejected(request, len(item.proposed) - accepted)
+            self._lanes[request.spec.lane].queue.count_rejected(request, len(item.proposed) - accepted)
         if request.status is RequestStatus.RUNNING:
             # Also where nothing could be sampled after the last one accepted: that one is computed again.
             request.num_computed = request.num_tokens - 1
@@ -129,16 +118,17 @@ class StepUpdate:
     def _advance_branches(self, branches: Branches, now: float) -> Iterator[StepOutput]:
         """Some sequences of a request were computed: when all are, they go on; the end is an output."""
         request, was_folded = branches.leader, branches.folded
+        lane = self._lanes[request.spec.lane]
         count = branches.advance()
         if was_folded and not branches.folded:
-            index = self._running.index(request) + 1
-            self._running[index:index] = branches.sequences[1:]
-            self._slots.promised.discard(request)
+            index = lane.running.index(request) + 1
+            lane.running[index:index] = branches.sequences[1:]
+            lane.slots.promised.discard(request)
         if count == 0:
             return
         request.first_token = now if request.first_token is None else request.first_token
         request.last_token = now
-        self._counters.generation_tokens += count
+        lane.counters.generation_tokens += count
         if self._meters_output or request.spec.limits is not None:
             self._meter_output(request, count, now)
         if branches.ended:
@@ -148,5 +138,6 @@ class StepUpdate:
             yield StepOutput(request, None, reason)
 
     def _meter_output(self, request: Request, count: int, now: float) -> None:
-        self._queue.count_sampled(request, count)
-        self._quota.charge_output(request, count, now)
+        lane = self._lanes[request.spec.lane]
+        lane.queue.count_sampled(request, count)
+        lane.validation.quota.charge_output(request, count, now)

@@ -108,8 +108,8 @@ class EngineLoop:
 
     @property
     def idle_seconds(self) -> float | None:
-        """Since it last had a request; 0 while it has one, None where it had none yet."""
-        if self.engine.scheduler.has_work:
+        """Since it last had an online request; 0 while it has one, None where it had none yet."""
+        if self.engine.scheduler.lanes[0].has_work:
             return 0.0
         return None if self._last_work is None else max(0.0, self.clock() - self._last_work)
 
@@ -145,7 +145,7 @@ class EngineLoop:
             goes_on = all(request.status is RequestStatus.PREEMPTED for request in requests)
             if goes_on:
                 for request in requests:
-                    scheduler.validation.check_size(request)
+                    scheduler.check_size(request)
             queued = self._send_command(partial(scheduler.add, *requests, following=following))
             if goes_on:
                 queued.add_done_callback(partial(self._end_unqueued, requests))
@@ -173,7 +173,7 @@ class EngineLoop:
 
     def _settle_requests(self, requests: Sequence[Request]) -> None:
         for request in requests:
-            self.engine.scheduler.validation.quota.settle_request(request)
+            self.engine.scheduler.settle_request(request)
 
     def attach_text(self, request: Request, pieces: Sequence[TextPiece]) -> None:
         """Tie ``pieces``, which came with the request's answer, to its blocks, as far as they are cached."""
@@ -196,8 +196,10 @@ class EngineLoop:
             self._last_tick = self.clock()
             woken = self._take_commands(pause)
             if scheduler.has_work:
+                online = scheduler.lanes[0].has_work
                 pause, unchecked = self._step(), True
-                self._last_work = self.clock()
+                if online:
+                    self._last_work = self.clock()
             else:
                 pause = IDLE_TICK
                 if unchecked and not woken:
@@ -238,15 +240,15 @@ class EngineLoop:
 
     def _step(self) -> float:
         """One step; how long to wait for commands after it."""
-        counters = self.engine.scheduler.counters
-        started, computed = self.clock(), counters.computed_tokens
+        scheduler = self.engine.scheduler
+        started, computed = self.clock(), scheduler.num_computed
         try:
             outputs = self.engine.step()
         except Exception:
             log.exception("the engine failed outside of the model; all requests end with an error")
             self._end_all(FinishReason.ERROR)
             return 0.0
-        now, num_tokens = self.clock(), counters.computed_tokens - computed
+        now, num_tokens = self.clock(), scheduler.num_computed - computed
         # Of a step that was planned ahead, the tokens come with the call after it.
         if num_tokens > 0:
             self._observer.record_step(num_tokens, now - started)
@@ -267,8 +269,7 @@ class EngineLoop:
         return requests
 
     def _end_all(self, reason: FinishReason) -> None:
-        scheduler = self.engine.scheduler
-        ended = self._end_requests([request.request_id for request in [*scheduler.running, *scheduler.waiting]], reason)
+        ended = self._end_requests([request.request_id for request in self.engine.scheduler.list_requests()], reason)
         if ended:
             self._to_asyncio(self._deliver_all, [StepOutput(request, None, reason) for request in ended])
 

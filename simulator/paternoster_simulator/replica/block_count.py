@@ -12,7 +12,7 @@ class BlockCount:
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.num_available = num_blocks
-        self.num_cached = 0
+        self.num_cached = self.num_cold_used = 0
         self.residency = BlockResidency()
         """Residency of blocks by their numbers: there is none to record."""
         self.text_index = None
@@ -30,17 +30,17 @@ class BlockCount:
         """Nothing is ever found."""
         return None
 
-    def count_unheld(self, block_ids: Sequence[int]) -> int:
+    def count_unheld(self, block_ids: Sequence[int], *, cold: bool = False) -> int:
         return 0
 
-    def allocate(self, count: int) -> list[int]:
+    def allocate(self, count: int, *, cold: bool = False) -> list[int]:
         """``count`` nameless blocks; raises ``IndexError``, with nothing changed, when fewer are available."""
         if count > self.num_available:
             raise IndexError(f"{count} blocks were asked for, {self.num_available} are available")
         self.num_available -= count
         return [0] * count
 
-    def share_blocks(self, block_ids: Sequence[int]) -> None:
+    def share_blocks(self, block_ids: Sequence[int], *, cold: bool = False) -> None:
         assert not block_ids, "nothing is shared without a prefix cache"
 
     def release(self, block_ids: Iterable[int]) -> None:

@@ -9,6 +9,7 @@ from paternoster_simulator.profile import EngineName
 _UNREPORTED_BY_VLLM: Mapping[str, Any] = {
     "state": EngineState.READY,
     "idle_seconds": None,
+    "batch": None,
     "kv_blocks_cached": 0,
     "kv_projected_peak": 0.0,
 }

@@ -11,8 +11,10 @@ from collections.abc import Collection, Sequence
 from itertools import chain, count
 from typing import NamedTuple
 
+from paternoster_contract.access.identity import Lane
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
+from paternoster_engine.core.lanes import RequestLane
 from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -182,6 +184,7 @@ class CheckedEngine:
         beam: BeamParams | None = None,
         stop_token_ids: tuple[int, ...] = (),
         prefix_donor: Request | None = None,
+        lane: Lane = Lane.ONLINE,
     ) -> Request:
         """Queue a request; ``patience``: seconds until its deadline."""
         params = SamplingParams(
@@ -199,6 +202,7 @@ class CheckedEngine:
                 params,
                 arrival=self.now,
                 priority=priority,
+                lane=lane,
                 tenant=tenant,
                 limits=limits,
                 cache_scope=cache_scope,
@@ -221,14 +225,16 @@ class CheckedEngine:
     def plan(self) -> Batch:
         """What the scheduler makes of this moment, checked."""
         scheduler = self.scheduler
-        cap, running, used_slots = scheduler.live_cap, set(scheduler.running), self._slots()
+        cap, running, used_slots = scheduler.live_cap, set(self._running()), self._slots()
         batch = scheduler.schedule(self.now)
         self.batches.append(batch)
         assert batch.num_tokens <= scheduler.config.max_batched_tokens
         assert all(item.num_tokens >= 1 and item.known_stop <= item.request.num_expected for item in batch.scheduled)
         alone = len({request.leader for request in scheduler.running}) == 1
         assert self._slots() <= max(cap, used_slots) or alone, "admitted above the live cap"
-        self._check_admissions(batch, [r for r in scheduler.running if r not in running])
+        for lane in scheduler.lanes:
+            self._check_admissions(lane, batch, [request for request in lane.running if request not in running])
+        self._check_lanes(batch)
         self._check_deadlines(batch)
         self._check_sharing()
         self._check_writes(batch)
@@ -242,33 +248,43 @@ class CheckedEngine:
             self.step()
         raise AssertionError(f"work is left after {limit} steps: {[r.status for r in self.scheduler.waiting]}")
 
-    def _check_admissions(self, batch: Batch, admitted: list[Request]) -> None:
+    def _check_lanes(self, batch: Batch) -> None:
+        """Those of a lower lane stand behind all others, run in slots that these leave, and wait while one waits."""
+        scheduler = self.scheduler
+        lanes = [item.request.spec.lane for item in batch.scheduled]
+        assert lanes == sorted(lanes)
+        if Lane.BATCH in lanes:
+            assert lanes.count(Lane.BATCH) <= scheduler.live_cap - self._slots()
+        if scheduler.waiting:
+            assert not any(request.first_scheduled == self.now for request in scheduler.lanes[Lane.BATCH].running)
+
+    def _check_admissions(self, lane: RequestLane, batch: Batch, admitted: list[Request]) -> None:
         """No request is admitted in a step that preempted, but those more important than all that were preempted."""
-        if not batch.preempted or not admitted:
+        preempted = [request for request in batch.preempted if request.spec.lane is lane.lane]
+        if not preempted or not admitted:
             return
         config = self.scheduler.config
         assert config.order != "fcfs", "admitted in a step that preempted"
-        assert not set(batch.preempted).intersection(admitted), "preempted and admitted at once"
-        assert all(request.leader is request for request in batch.preempted), "a beam was preempted alone"
+        assert not set(preempted).intersection(admitted), "preempted and admitted at once"
+        assert all(request.leader is request for request in preempted), "a beam was preempted alone"
         # The last one preempted the others; those before it only stood ahead of it.
         if config.order == "priority":
-            assert all(admitted[-1].spec.priority < victim.spec.priority for victim in batch.preempted)
+            assert all(admitted[-1].spec.priority < victim.spec.priority for victim in preempted)
         else:
-            self._check_shares(batch, admitted[-1])
+            self._check_shares(lane.running, preempted, admitted[-1])
 
-    def _check_shares(self, batch: Batch, admitted: Request) -> None:
+    def _check_shares(self, running: Sequence[Request], preempted: Sequence[Request], admitted: Request) -> None:
         """A request that made way was of a tenant that still holds as much as the new one, in slots or in blocks."""
-        running = self.scheduler.running
         slots, blocks = Counter[str](), Counter[str]()
         for request in running:
             slots[request.spec.tenant] += request.slots
             table = request.block_table.block_ids
             blocks[request.spec.tenant] += len(table) - table.count(0)
         # A group makes way whole for a tenant that runs nothing else.
-        alone = any(victim.width > 1 for victim in batch.preempted) and [
+        alone = any(victim.width > 1 for victim in preempted) and [
             request for request in running if request.spec.tenant == admitted.spec.tenant
         ] == [admitted]
-        for victim in batch.preempted:
+        for victim in preempted:
             assert victim.spec.tenant != admitted.spec.tenant
             weights = [self.scheduler.config.tenant_weights.get(each.spec.tenant, 1.0) for each in (victim, admitted)]
             shares = [
@@ -292,7 +308,7 @@ class CheckedEngine:
         size, groups = self.scheduler.config.block_size, len(self.scheduler.config.windows)
         content: dict[int, tuple[int, Request, list[int]]] = {}
         shared = {block for block, count in self._holders().items() if count > 1}
-        for request in self.scheduler.running if shared else ():
+        for request in self._running() if shared else ():
             for entry, block in enumerate(request.block_table.block_ids):
                 index = entry // groups
                 if block in shared:
@@ -315,9 +331,12 @@ class CheckedEngine:
         assert all(holders[block] == 1 for _, block in batch.copies), "a copy is made for nobody, or for several"
 
     def _holders(self) -> Counter[int]:
-        holders = Counter(chain.from_iterable(request.block_table.block_ids for request in self.scheduler.running))
+        holders = Counter(chain.from_iterable(request.block_table.block_ids for request in self._running()))
         del holders[0]
         return holders
+
+    def _running(self) -> list[Request]:
+        return [request for lane in self.scheduler.lanes for request in lane.running]
 
     def _slots(self) -> int:
         return sum(request.slots for request in self.scheduler.running)

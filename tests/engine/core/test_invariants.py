@@ -7,13 +7,15 @@ their own, here and beside this file.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.core.fake_model import CheckedEngine, Search, searched, unbatched
-from tests.engine.core.traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
+from tests.engine.core.traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, lanes, play, rush
 
+from paternoster_contract.access.identity import Lane
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull
 from paternoster_engine.core.request import FinishReason
@@ -25,6 +27,21 @@ from paternoster_engine.sampling.beam_search import BeamSearch
 def test_any_trace_under_any_settings(config: SchedulerConfig, traffic: list[Arrival], caps: list[int]) -> None:
     """Batching, chunking, sharing, preemption, swaps and ends of others change nothing in what a request says (I7)."""
     check_trace(config, traffic, caps)
+
+
+@settings(max_examples=NUM_TRACES, deadline=None)
+@given(configs, arrivals, lanes, caps)
+def test_any_trace_of_two_lanes_under_any_settings(
+    config: SchedulerConfig, traffic: list[Arrival], lanes: list[Lane], caps: list[int]
+) -> None:
+    check_trace(config, [replace(each, lane=lane) for each, lane in zip(traffic, lanes, strict=False)], caps)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_any_rush_of_two_lanes_under_any_settings(part: int) -> None:
+    for seed in range(part, NUM_TRACES, 4):
+        config, traffic, caps = rush(seed)
+        check_trace(config, [replace(each, lane=Lane(i % 2)) for i, each in enumerate(traffic)], caps)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -67,11 +84,11 @@ def check_trace(
     assert scheduler.swap.num_free == config.host_blocks, "I15: host blocks are held by nobody"
     scheduler.reset_prefix_cache()
     assert scheduler.pool.num_free == scheduler.pool.num_blocks, "I15: a reset makes all free"
-    counters = scheduler.counters
-    assert counters.finished.total() == len(played), "I10: each ends once"
+    counters = [lane.counters for lane in scheduler.lanes]
+    assert sum(each.finished.total() for each in counters) == len(played), "I10: each ends once"
     sampled = sum(output.token is not None for output in engine.outputs)
     sampled += sum(search.width * (search.num_tokens + search.done) for search in searches)
-    assert counters.generation_tokens == sampled
+    assert sum(each.generation_tokens for each in counters) == sampled
 
 
 @settings(max_examples=50, deadline=None)

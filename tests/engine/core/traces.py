@@ -7,6 +7,7 @@ from random import Random
 from hypothesis import strategies as st
 from tests.engine.core.fake_model import CheckedEngine
 
+from paternoster_contract.access.identity import Lane
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
@@ -69,6 +70,7 @@ class Arrival:
     stop_token_ids: tuple[int, ...] = ()
     n: int = 1
     """Requests with this prompt; all but the first may fork from it."""
+    lane: Lane = Lane.ONLINE
 
 
 beams = st.builds(
@@ -99,6 +101,8 @@ arrivals = st.lists(
     min_size=3,
     max_size=9,
 )
+lanes = st.lists(st.sampled_from(Lane), min_size=9, max_size=9)
+"""Of each of the :data:`arrivals`."""
 caps = st.lists(st.integers(1, 6), max_size=6)
 
 
@@ -176,6 +180,7 @@ def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list
                     beam=arrival.beam,
                     stop_token_ids=arrival.stop_token_ids,
                     prefix_donor=donor,
+                    lane=arrival.lane,
                 )
                 donor = donor or request
                 played.append((arrival, request))

@@ -132,7 +132,7 @@ async def test_calls_at_once_are_taken_with_all_that_they_have_yet_to_queue(serv
         first.cancel()
         server.runner.gate.set()
         statuses = [answer.status_code for answer in await asyncio.gather(*others)]
-        quota = server.loop.engine.scheduler.validation.quota
+        quota = server.loop.engine.scheduler.lanes[0].validation.quota
         await until(lambda: not server.loop.engine.scheduler.has_work and not quota._reservations)
         level = await server.loop.call_in_loop(lambda: quota._buckets["team"].level)
     assert statuses == [429] * len(others)

@@ -87,7 +87,7 @@ def test_the_adapter_of_vllm_reads_the_same(
     assert same == stats
     differ = {name for name in EngineStats.model_fields if getattr(stats, name) != getattr(reported, name)}
     assert differ <= {
-        "state", "idle_seconds", "kv_projected_peak", "queue_count_total", "requests_rejected_total",
+        "batch", "state", "idle_seconds", "kv_projected_peak", "queue_count_total", "requests_rejected_total",
     }  # fmt: skip
 
 

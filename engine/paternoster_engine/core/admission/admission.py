@@ -5,15 +5,13 @@ from itertools import islice
 
 from paternoster_contract.request_phases import WaitReason
 from paternoster_engine.core.admission.preemption import AdmissionPreemption, Preemption, Swap
-from paternoster_engine.core.admission.prompt_shares import PromptShares
-from paternoster_engine.core.admission.reservation import Slots, make_reservation
+from paternoster_engine.core.admission.reservation import make_reservation
 from paternoster_engine.core.batch import BatchBuilder
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.forking import Fork
 from paternoster_engine.core.kv.kv_cache import KVCache
+from paternoster_engine.core.lanes import RequestLane
 from paternoster_engine.core.request import Request, RequestStatus
-from paternoster_engine.core.stats import Counters
-from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
 MAX_PREFIX_WAITS = 32
 """Requests a step passes over because others compute their next block, before it looks no further."""
@@ -22,34 +20,29 @@ MAX_PASSING = 32
 
 
 class SlotAdmission:
-    """Takes requests out of the queue into the list of those that run, with the blocks they need."""
+    """Takes requests of one lane out of its queue into the list of those that run, with the blocks they need."""
 
     def __init__(
         self,
         config: SchedulerConfig,
-        queue: WaitingQueue,
-        running: list[Request],
-        slots: Slots,
+        lane: RequestLane,
         kv: KVCache,
         swap: Swap,
-        counters: Counters,
         preemption: Preemption,
-        shares: PromptShares,
     ) -> None:
-        """``running``: the scheduler's own list."""
+        self._lane = lane.lane
         self._await_prefix = config.await_prefix
         self._prefix_cache = config.prefix_cache
-        self._queue = queue
-        self._running = running
-        self._slots = slots
+        self._queue = lane.queue
+        self._running = lane.running
+        self._slots = lane.slots
         self._kv = kv
         self._swap = swap
-        self._counters = counters
+        self._counters = lane.counters
         self._preemption = preemption
         self._shares_slots = config.order == "fair-share"
-        self._shares = shares
-        self._reservation = make_reservation(config)
-        self._admission_preemption = AdmissionPreemption(config, queue, self._reservation, kv)
+        self._shares = lane.shares
+        self._admission_preemption = AdmissionPreemption(config, lane.queue, make_reservation(config), kv, preemption)
         self._blocked = self._was_blocked = WaitReason.STEP
         """Reasons for which this step, and the one before it, did not admit all that waited."""
         self.num_deferred = 0
@@ -67,7 +60,7 @@ class SlotAdmission:
         """
         self.num_deferred = 0
         self._was_blocked, self._blocked = self._blocked, WaitReason.STEP
-        if builder.preempted:
+        if builder.has_preempted(self._lane):
             self._blocked = WaitReason.KV_BLOCKS
             return
         if self._shares_slots and self._slots.num_free <= 0 and self._running:
@@ -113,8 +106,7 @@ class SlotAdmission:
             if fork is not None and not fork.is_ready:
                 fork = None
             shared = prefix if fork is None else self._kv.find_shareable_rows(fork.donor, fork.num_tokens)
-            new = self._kv.count_new_blocks(request, shared)
-            if not full and self._reservation.can_admit(request, self._running, new, self._kv.pool.num_available):
+            if not full and self._admission_preemption.fits(request, shared, self._running):
                 self._admit(request, shared, builder, now, fork)
                 forked |= fork is not None
                 continue
@@ -189,6 +181,9 @@ class SlotAdmission:
         self, request: Request, prefix: list[int], builder: BatchBuilder, now: float, fork: Fork | None = None
     ) -> None:
         """``prefix``: blocks to share; with ``fork`` those of its donor."""
+        while self._kv.count_new_blocks(request, prefix) > self._kv.count_available(request):
+            if not self._preemption.displace(self._lane, builder):
+                break
         self._queue.remove(request)
         if fork is None:
             cached = self._kv.num_tokens(prefix)

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from paternoster_engine.core.admission.reservation import Reservation, Slots
+from paternoster_contract.access.identity import Lane
+from paternoster_engine.core.admission.reservation import Reservation
 from paternoster_engine.core.admission.tenant_shares import TenantShares
 from paternoster_engine.core.batch import BatchBuilder, BlockCopy
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_cache import KVCache
+from paternoster_engine.core.lanes import RequestLane
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.waiting.waiting_queue import Deadlines, WaitingQueue
@@ -26,76 +28,101 @@ class Preemption:
     def __init__(
         self,
         config: SchedulerConfig,
-        queue: WaitingQueue,
-        running: list[Request],
-        slots: Slots,
+        lanes: Sequence[RequestLane],
         kv: KVCache,
         swap: "Swap",
         deadlines: Deadlines,
-        counters: Counters,
     ) -> None:
-        """``running``: the scheduler's own list."""
+        """``lanes``: in their order."""
         self._config = config
-        self._queue = queue
-        self._running = running
-        self._slots = slots
+        self._lanes = lanes
         self._kv = kv
         self._swap = swap
         self._deadlines = deadlines
-        self._counters = counters
-        self._shares = TenantShares(config.tenant_weights, queue) if config.order == "fair-share" else None
+        self._shares = [
+            TenantShares(config.tenant_weights, lane.queue) if config.order == "fair-share" else None for lane in lanes
+        ]
 
     def make_room(self, request: Request, builder: BatchBuilder) -> None:
         """Preempt a request, possibly ``request`` itself, because the pool has no block for it."""
-        self.preempt(choose_victim(self._eligible_victims(request)), builder)
+        if not self.displace(request.spec.lane, builder):
+            self.preempt(choose_victim(self._eligible_victims(request)), builder)
+
+    def displace(self, lane: Lane, builder: BatchBuilder) -> bool:
+        """Preempt a request of the lowest lane below ``lane`` that runs any; False where none does."""
+        for below in reversed(self._lanes[lane + 1 :]):
+            if below.running:
+                self.preempt(choose_victim(below.running), builder)
+                return True
+        return False
+
+    def list_above(self, lane: Lane) -> list[Request]:
+        """Sequences of the lanes above ``lane`` that hold blocks."""
+        return [request for above in self._lanes[:lane] for request in above.running]
+
+    def list_below(self, lane: Lane) -> list[Request]:
+        """Sequences of the lanes below ``lane`` that hold blocks."""
+        return [request for below in self._lanes[lane + 1 :] for request in below.running]
 
     def force_preemption(self, builder: BatchBuilder) -> None:
-        """Preempt a request although the pool has blocks."""
-        self.preempt(choose_victim(self._running), builder)
+        """Preempt a request, of the first lane that runs any, although the pool has blocks."""
+        running = next((lane.running for lane in self._lanes if lane.running), None)
+        if running is not None:
+            self.preempt(choose_victim(running), builder)
 
     def preempt(self, request: Request, builder: BatchBuilder, *, for_share: bool = False) -> None:
         """Take all blocks of a running request, with those of all its sequences, and put it into the queue.
 
         ``for_share``: for another tenant's share; it is not counted as a lack of memory.
         """
-        request = request.leader
+        request, lane = request.leader, self._lanes[request.spec.lane]
         for sequence in request.sequences:
             builder.remove(sequence)
-            self._running.remove(sequence)
-            if request.branches is None:
-                # Sequences that share blocks would need many copies: they are computed again.
+            lane.running.remove(sequence)
+            if request.branches is None and not request.gives_way:
+                # Sequences that share blocks would need many copies: they are computed again. Lower lanes leave host
+                # memory to the first.
                 self._swap.save(request)
             self._kv.release(sequence)
             sequence.num_computed = sequence.num_cached = 0
             sequence.status = RequestStatus.PREEMPTED
         if request.branches is not None:
             request.branches.fold_branches()
-        self._slots.promised.discard(request)
+        lane.slots.promised.discard(request)
         builder.preempted.append(request)
-        self._counters.preemptions += 1
-        self._counters.requests_preempted += request.num_preemptions == 0 and not for_share
+        lane.counters.preemptions += 1
+        lane.counters.requests_preempted += request.num_preemptions == 0 and not for_share
         request.num_preemptions += 1
         self._deadlines.watch(request)
-        self._queue.end_running(request)
-        self._queue.insert(request)
+        lane.queue.end_running(request)
+        lane.queue.insert(request)
 
     def _eligible_victims(self, request: Request) -> Sequence[Request]:
         """Running requests that may be preempted for ``request``: those below its class, else its equals and itself.
 
         With fair shares, of these the ones of the tenant that holds the most.
         """
-        running: Sequence[Request] = self._running
+        running: Sequence[Request] = self._lanes[request.spec.lane].running
+        shares = self._shares[request.spec.lane]
         if self._config.uses_priority:
             below = [other for other in running if other.spec.priority > request.spec.priority]
             running = below or [other for other in running if other.spec.priority == request.spec.priority]
-        return running if self._shares is None else self._shares.find_largest_tenant(running, request)
+        return running if shares is None else shares.find_largest_tenant(running, request)
 
 
 class AdmissionPreemption:
     """Chooses victims for a waiting request: only if their blocks and slots suffice, and no more than that takes."""
 
-    def __init__(self, config: SchedulerConfig, queue: WaitingQueue, reservation: Reservation, kv: KVCache) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        queue: WaitingQueue,
+        reservation: Reservation,
+        kv: KVCache,
+        preemption: Preemption,
+    ) -> None:
         self._queue = queue
+        self._preemption = preemption
         self._reservation = reservation
         self._kv = kv
         self._shares = TenantShares(config.tenant_weights, queue) if config.order == "fair-share" else None
@@ -141,14 +168,34 @@ class AdmissionPreemption:
             return []
         return next(lower[:count] for count in range(1, len(lower) + 1) if frees_enough(lower[:count]))
 
+    def fits(self, request: Request, prefix: list[int], running: Sequence[Request]) -> bool:
+        """Whether there are blocks for ``request``, sharing ``prefix``; those that lower lanes hold count as free."""
+        if self._can_admit(request, running, self._kv.count_new_blocks(request, prefix), 0):
+            return True
+        has_lower = bool(self._preemption.list_below(request.spec.lane))
+        return has_lower and self._fits_without((), request, prefix, running)
+
     def _fits_without(
         self, victims: Collection[Request], request: Request, prefix: list[int], running: Sequence[Request]
     ) -> bool:
-        pool = self._kv.pool
-        freed = pool.find_freed(sequence.block_table.block_ids for victim in victims for sequence in victim.sequences)
+        """Whether ``request`` fits once ``victims``, and all requests of lower lanes, hold no blocks."""
+        leaving = [sequence for victim in victims for sequence in victim.sequences]
+        leaving += self._preemption.list_below(request.spec.lane)
+        tables = [sequence.block_table.block_ids for sequence in leaving]
+        freed = self._kv.pool.find_freed(tables, cold=request.gives_way)
         new = self._kv.count_new_blocks(request, prefix) + len(freed.intersection(prefix))
         rest = [other for other in running if other.leader not in victims]
-        return self._reservation.can_admit(request, rest, new, pool.num_available + len(freed))
+        return self._can_admit(request, rest, new, len(freed))
+
+    def _can_admit(self, request: Request, running: Sequence[Request], new: int, freed: int) -> bool:
+        """Whether ``request`` may take ``new`` blocks beside ``running`` requests of its lane and those above."""
+        available = self._kv.count_available(request) + freed
+        if request.gives_way:
+            # Memory that is reserved for it may be what others have cached.
+            if new > available:
+                return False
+            running = [*self._preemption.list_above(request.spec.lane), *running]
+        return self._reservation.can_admit(request, running, new, available)
 
 
 class Swap:

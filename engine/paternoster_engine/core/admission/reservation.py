@@ -10,14 +10,24 @@ from paternoster_engine.core.request import Request
 
 
 class Slots:
-    """One slot is one running sequence under the live cap. A request takes those of all its sequences at once."""
+    """One slot is one running sequence under the live cap. A request takes those of all its sequences at once.
 
-    def __init__(self, config: SchedulerConfig, running: Sequence[Request], live_cap: int | None) -> None:
-        """``running``: the scheduler's own list, which it changes."""
+    A lane has the slots that those above it leave; its sequences beyond them keep their blocks and wait.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        running: Sequence[Request],
+        live_cap: int | None,
+        above: "Sequence[Slots]" = (),
+    ) -> None:
+        """``running``: the lane's own list, which it changes. ``above``: slots of the lanes before it."""
         self._capacity = config.max_num_seqs
         self._reserved = config.reserved_slots
         self._max_running = config.max_running_per_tenant
         self._running = running
+        self._above = above
         self._live_cap = config.max_num_seqs if live_cap is None else self._check_live_cap(live_cap)
         self.promised: set[Request] = set()
         """Requests that run as one sequence and will be several."""
@@ -31,13 +41,22 @@ class Slots:
         self._live_cap = self._check_live_cap(cap)
 
     @property
+    def num_taken(self) -> int:
+        return len(self._running) + sum(request.slots - 1 for request in self.promised)
+
+    @property
+    def num_left(self) -> int:
+        """Slots that the lanes above leave; below zero where the live cap was lowered beneath what runs there."""
+        return self._live_cap - sum(slots.num_taken for slots in self._above) if self._above else self._live_cap
+
+    @property
     def num_free(self) -> int:
-        """Below zero where the live cap was lowered beneath what runs."""
-        return self._live_cap - len(self._running) - sum(request.slots - 1 for request in self.promised)
+        """Below zero where fewer slots are left than run."""
+        return self.num_left - self.num_taken
 
     def count_missing(self, request: Request) -> int:
         """Slots that others have to leave before the request may run, but no more than it would take."""
-        if not self._running:
+        if not self._running and not any(slots.num_taken for slots in self._above):
             return 0
         return min(max(0, request.slots - self.num_free), request.slots)
 

@@ -15,10 +15,12 @@ class StepBudget:
     tenant's, a long step costs that one alone, and fewer tokens a step would cost throughput.
     """
 
-    def __init__(self, live: int) -> None:
+    def __init__(self, live: int, *, by_tenant: bool = True) -> None:
+        """``by_tenant``: whether the order is by tenant, so that steps of several are short."""
         self.live = live
+        self._by_tenant = by_tenant
         self.shared: int | None = None
-        """Tokens of a step that several tenants share, by the time that they take; None before a prompt was timed."""
+        """Tokens of a step that several share, by the time that they take; None before a prompt was timed."""
         self._requests: Counter[str] = Counter()
         """Number of requests of each tenant that has any."""
         self._left: dict[str, int] = {}
@@ -38,9 +40,20 @@ class StepBudget:
 
     def limit_tokens(self, step: int, num_running: int) -> int:
         """Return the most tokens of ``step``; each of the ``num_running`` sequences gets at least one."""
-        if self.shared is None or not self._is_shared(step):
+        if self.shared is None or not self._by_tenant or not self._is_shared(step):
             return max(self.live, num_running)
         return min(max(self.live, num_running), max(self.shared, num_running + LEAST_TOKENS))
+
+    def limit_lower_lane(self, given: int, left: int, num_running: int) -> int:
+        """Return the tokens that ``num_running`` sequences of a lower lane may have in a step.
+
+        The lanes above were ``given`` tokens, and ``left`` are left. Each of their requests waits for the step, so it
+        gets no longer than one that tenants share; without them, each of the sequences may go on.
+        """
+        if self.shared is None:
+            return left
+        bound = self.shared if given else max(self.shared, num_running + LEAST_TOKENS)
+        return max(0, min(left, bound - given))
 
     def _is_shared(self, step: int) -> bool:
         while self._left and step - next(iter(self._left.values())) > RECENT_STEPS:

@@ -11,13 +11,17 @@ from paternoster_engine.core.kv.text_index import TextIndex
 class KVCacheBlock:
     """One block of the KV pool; ``prev`` and ``next`` link it into the free list while it has no holder."""
 
-    __slots__ = ("block_id", "key", "next", "prev", "ref_count")
+    __slots__ = ("block_id", "cold", "key", "next", "prev", "ref_count", "released_at")
 
     def __init__(self, block_id: int) -> None:
         self.block_id = block_id
         self.ref_count = 0
         self.key: bytes | None = None
         """Prefix-cache key of the block's content, once it is full and computed."""
+        self.cold = False
+        """Whether only requests of a lower lane have used the content."""
+        self.released_at = 0.0
+        """When its last holder released it, if the content is cached and not cold."""
         self.prev: KVCacheBlock | None = None
         self.next: KVCacheBlock | None = None
 
@@ -48,13 +52,11 @@ class FreeList:
         """Add a block that is reused first."""
         self._insert(block, self._root, self._root.next)
 
-    def popleft(self) -> KVCacheBlock:
+    @property
+    def first(self) -> KVCacheBlock | None:
+        """The block that is reused first; None where there is none."""
         block = self._root.next
-        assert block is not None
-        if block is self._root:
-            raise IndexError("no free block")
-        self.remove(block)
-        return block
+        return None if block is self._root else block
 
     def remove(self, block: KVCacheBlock) -> None:
         assert block.prev is not None
@@ -78,11 +80,16 @@ class BlockPool:
         self.num_blocks = num_blocks
         self._blocks = [KVCacheBlock(i) for i in range(num_blocks + 1)]
         self._free = FreeList()
+        """Blocks without cached content, and behind them those whose content is cold."""
+        self._warm = FreeList()
+        """Blocks without a holder whose content is cached and not cold: reused when no other block is free."""
         for block in self._blocks[1:]:
             self._free.append(block)
         self._by_key: dict[bytes, KVCacheBlock] = {}
         self.num_cached = 0
         """Blocks without a holder that the prefix cache can still serve."""
+        self.num_cold_used = 0
+        """Blocks that requests of lower lanes hold, and no other uses."""
         self.residency = BlockResidency()
         self.events: CacheEvents | None = None
         """Where blocks that become cached or lose their content are recorded; None where nothing reads it."""
@@ -92,16 +99,21 @@ class BlockPool:
     @property
     def num_available(self) -> int:
         """Blocks that can be handed out now, cached ones included."""
+        return len(self._free) + len(self._warm)
+
+    @property
+    def num_available_cold(self) -> int:
+        """Blocks that a request of a lower lane can get now: it evicts none of what others have cached."""
         return len(self._free)
 
     @property
     def num_free(self) -> int:
         """Blocks without a holder and without cached content."""
-        return len(self._free) - self.num_cached
+        return self.num_available - self.num_cached
 
     @property
     def num_used(self) -> int:
-        return self.num_blocks - len(self._free)
+        return self.num_blocks - self.num_available
 
     @property
     def cached_keys(self) -> KeysView[bytes]:
@@ -113,23 +125,32 @@ class BlockPool:
         block = self._by_key.get(key)
         return None if block is None else block.block_id
 
-    def count_unheld(self, block_ids: Sequence[int]) -> int:
-        """Return how many of ``block_ids`` have no holder: sharing them uses up that many available blocks."""
-        return sum(i != 0 and self._blocks[i].ref_count == 0 for i in block_ids)
+    def count_unheld(self, block_ids: Sequence[int], *, cold: bool = False) -> int:
+        """Return how many of ``block_ids`` have no holder: sharing them uses up that many available blocks.
 
-    def find_freed(self, tables: Iterable[Sequence[int]]) -> set[int]:
-        """Return the blocks that would become available if all of ``tables`` were released."""
-        held = Counter(i for table in tables for i in table)
-        return {i for i, count in held.items() if self._blocks[i].ref_count == count}
+        ``cold``: for a request of a lower lane.
+        """
+        blocks = [self._blocks[i] for i in block_ids if i]
+        return sum(block.ref_count == 0 and (block.cold or not cold) for block in blocks)
 
-    def allocate(self, count: int) -> list[int]:
-        """Hand out ``count`` blocks, the least recently useful first.
+    def find_freed(self, tables: Iterable[Sequence[int]], *, cold: bool = False) -> set[int]:
+        """Return the blocks that would become available if all of ``tables`` were released.
+
+        ``cold``: to a request of a lower lane.
+        """
+        held, blocks = Counter(i for table in tables for i in table), self._blocks
+        return {i for i, count in held.items() if blocks[i].ref_count == count and (blocks[i].cold or not cold)}
+
+    def allocate(self, count: int, *, cold: bool = False) -> list[int]:
+        """Hand out ``count`` blocks, the least recently useful first; ``cold``: to a request of a lower lane.
 
         Raises ``IndexError``, with nothing changed, when fewer are available.
         """
-        if count > len(self._free):
-            raise IndexError(f"{count} blocks requested, {len(self._free)} are available")
-        allocated = [self._allocate_one() for _ in range(count)]
+        available = self.num_available_cold if cold else self.num_available
+        if count > available:
+            raise IndexError(f"{count} blocks requested, {available} are available")
+        allocated = [self._allocate_one(cold) for _ in range(count)]
+        self.num_cold_used += cold * count
         self.residency.record_allocation(allocated)
         return allocated
 
@@ -137,16 +158,20 @@ class BlockPool:
         """Whether the block has more than one holder: then it must not be written to."""
         return self._blocks[block_id].ref_count > 1
 
-    def share_blocks(self, block_ids: Sequence[int]) -> None:
-        """Add a holder to each of these blocks, which are held or cached."""
+    def share_blocks(self, block_ids: Sequence[int], *, cold: bool = False) -> None:
+        """Add a holder to each of these blocks, which are held or cached; ``cold``: a request of a lower lane."""
         for i in block_ids:
             if i == 0:
                 continue
             block = self._blocks[i]
             if block.ref_count == 0:
-                self._free.remove(block)
+                self._list_of(block).remove(block)
                 self.num_cached -= 1
+                self.num_cold_used += block.cold
             block.ref_count += 1
+            if block.cold and not cold:
+                block.cold = False
+                self.num_cold_used -= 1
 
     def release(self, block_ids: Iterable[int]) -> None:
         """Remove a holder of each, in the order given; cached content stays until the block is needed."""
@@ -158,39 +183,50 @@ class BlockPool:
             block.ref_count -= 1
             if block.ref_count > 0:
                 continue
+            if block.cold:
+                self.num_cold_used -= 1
             if block.key is None:
                 self._free.prepend(block)
-            else:
-                self._free.append(block)
-                self.num_cached += 1
+                continue
+            block.released_at = self.residency.now
+            self._list_of(block).append(block)
+            self.num_cached += 1
+
+    def cool_unused(self, since: float) -> None:
+        """Let lower lanes evict what no request of the first has used since this time of the scheduler's clock."""
+        while (block := self._warm.first) is not None and block.released_at < since:
+            self._warm.remove(block)
+            block.cold = True
+            self._free.append(block)
 
     def cache_block(self, block_id: int, key: bytes) -> bool:
         """Register the content of a block under ``key``; of several blocks with one content the first is found.
 
-        Returns whether the content is new to the cache.
+        One that is not cold takes the place of one that is. Returns whether the content is new to the cache.
         """
-        block = self._blocks[block_id]
-        if block.key is not None or key in self._by_key:
+        block, other = self._blocks[block_id], self._by_key.get(key)
+        if block.key is not None or (other is not None and (block.cold or not other.cold)):
             return False
+        if other is not None:
+            self._forget_content(other)
         block.key = key
         self._by_key[key] = block
-        return True
+        return other is None
 
     def uncache_key(self, key: bytes) -> None:
         """Remove ``key`` from the prefix cache; requests that hold its block keep it."""
         block = self._by_key.pop(key, None)
         if block is None:
             return
-        block.key = None
         self._report_removed(key)
-        if block.ref_count == 0:
-            self.num_cached -= 1
-            self._free.remove(block)
-            self._free.prepend(block)
+        self._forget_content(block)
 
     def clear_cache(self) -> int:
         """Empty the prefix cache; requests keep the blocks that they hold. Returns how many became free of content."""
         freed = self.num_cached
+        while (unheld := self._warm.first) is not None:
+            self._warm.remove(unheld)
+            self._free.append(unheld)
         for block in self._by_key.values():
             block.key = None
         self._by_key.clear()
@@ -209,16 +245,32 @@ class BlockPool:
             assert len(set(blocks)) == len(blocks), f"a table names a block twice: {table}"
             for i in blocks:
                 held[i] += 1
-        free = list(self._free)
-        assert len(free) == len(self._free)
+        free = [*self._free, *self._warm]
+        assert len(free) == self.num_available
+        assert all(block.key is not None and not block.cold for block in self._warm)
+        assert self.num_cold_used == sum(block.cold for block in self._blocks if block.ref_count)
         counts = [block.ref_count for block in self._blocks]
         assert counts == held, f"references: {counts}, holders: {held}"
         assert {block.block_id for block in free} == {i for i, count in enumerate(held) if i and not count}
         assert len([block for block in free if block.key is not None]) == self.num_cached
         assert [block.key for block in self._by_key.values()] == list(self._by_key)
 
-    def _allocate_one(self) -> int:
-        block = self._free.popleft()
+    def _list_of(self, block: KVCacheBlock) -> FreeList:
+        """The list that has the block while it has no holder."""
+        return self._free if block.key is None or block.cold else self._warm
+
+    def _forget_content(self, block: KVCacheBlock) -> None:
+        if block.ref_count == 0:
+            self.num_cached -= 1
+            self._list_of(block).remove(block)
+            self._free.prepend(block)
+        block.key = None
+
+    def _allocate_one(self, cold: bool) -> int:
+        block = self._free.first or self._warm.first
+        assert block is not None
+        self._list_of(block).remove(block)
+        block.cold = cold
         if block.key is not None:
             del self._by_key[block.key]
             self._report_removed(block.key)

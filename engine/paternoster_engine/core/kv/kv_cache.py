@@ -73,14 +73,15 @@ class KVCache:
         return table
 
     def is_next_row_claimed(self, request: Request, prefix: list[int]) -> bool:
-        """Whether the row after ``prefix`` is one that a running request is computing now.
+        """Whether the row after ``prefix`` is one that a running request, of no lower lane, is computing now.
 
         A waiting request holds no blocks, so each wait ends: with the row, or the other request's preemption or end.
         """
         row = len(prefix) // self.groups.count
         if not self._claims or (row + 1) * self.block_size > request.num_reusable:
             return False
-        return self.row_key(request, row) in self._claims
+        claimant = self._claims.get(self.row_key(request, row))
+        return claimant is not None and claimant.spec.lane <= request.spec.lane
 
     def count_new_blocks(self, request: Request, prefix: list[int]) -> int:
         """Available blocks that the request would take for all its known tokens, ``prefix`` shared.
@@ -88,7 +89,12 @@ class KVCache:
         Blocks that its sequences need after the fork are counted, though they are allocated later.
         """
         held = len(prefix) - prefix.count(0)
-        return self.groups.count_known_blocks(request) - held + self.pool.count_unheld(prefix)
+        unheld = self.pool.count_unheld(prefix, cold=request.gives_way)
+        return self.groups.count_known_blocks(request) - held + unheld
+
+    def count_available(self, request: Request) -> int:
+        """Blocks that the request can get now."""
+        return self.pool.num_available_cold if request.gives_way else self.pool.num_available
 
     def admit(self, request: Request, prefix: list[int], num_computed: int) -> None:
         """Give a request without blocks room for all its known tokens after ``num_computed``, ``prefix`` shared.
@@ -96,7 +102,7 @@ class KVCache:
         A layer group with a window gets its blocks once; it releases rows at one end as it takes some at the other.
         Raises ``IndexError`` when fewer than :meth:`count_new_blocks` are available.
         """
-        self.pool.share_blocks(prefix)
+        self.pool.share_blocks(prefix, cold=request.gives_way)
         self.pool.residency.record_access(prefix)
         groups, row = self.groups, num_computed // self.block_size
         rows, found = groups.count_rows(request.num_tokens), len(prefix) // groups.count
@@ -146,8 +152,8 @@ class KVCache:
         All blocks are shared then. Blocks of rows that are no parent are released.
         """
         begun = [(replace(parent.block_table), parent.num_computed, parent.max_computed) for parent in parents]
-        for table, *_ in begun:
-            self.pool.share_blocks(table.block_ids)
+        for parent, (table, *_) in zip(parents, begun, strict=True):
+            self.pool.share_blocks(table.block_ids, cold=parent.gives_way)
         for row in rows:
             self.release(row)
         for row, (table, computed, max_computed) in zip(rows, begun, strict=True):
@@ -170,7 +176,7 @@ class KVCache:
         own = request.num_computed // self.block_size * self.groups.count
         table = request.block_table
         found[:own] = [mine if block else 0 for mine, block in zip(table.block_ids, found[:own], strict=False)]
-        self.pool.share_blocks(found)
+        self.pool.share_blocks(found, cold=request.gives_way)
         self.pool.residency.record_access(found)
         self.release(request)
         table.block_ids, table.num_cached_rows = found, num_tokens // self.block_size
@@ -187,7 +193,7 @@ class KVCache:
         new = max(0, end - len(table.block_ids))
         gaps = self._find_gaps(request, end) if self.groups.with_window else ()
         tail = self._find_shared_tail(request) if table.shares_tail else ()
-        if new + len(gaps) + len(tail) > self.pool.num_available:
+        if new + len(gaps) + len(tail) > self.count_available(request):
             return False
         for entry in tail:
             self._copy_on_write(request, entry)
@@ -195,7 +201,7 @@ class KVCache:
         if gaps:
             self._fill_entries(request, gaps)
         if new:
-            table.block_ids += self.pool.allocate(new)
+            table.block_ids += self.pool.allocate(new, cold=request.gives_way)
         table.num_writable = max(table.num_writable, end // count * size)
         return True
 
@@ -291,7 +297,7 @@ class KVCache:
         return {
             "kv_block_size": self.block_size,
             "kv_blocks": blocks,
-            "kv_blocks_used": min(blocks, -(-pool.num_used // count)),
+            "kv_blocks_used": min(blocks, -(-(pool.num_used - pool.num_cold_used) // count)),
             "kv_blocks_cached": min(blocks, pool.num_cached // count),
         }
 
@@ -310,7 +316,8 @@ class KVCache:
                 assert not any(blocks[: groups.first_row(group, table.num_cached_rows)])
 
     def _fill_entries(self, request: Request, entries: Sequence[int]) -> None:
-        for entry, block_id in zip(entries, self.pool.allocate(len(entries)), strict=True):
+        block_ids = self.pool.allocate(len(entries), cold=request.gives_way)
+        for entry, block_id in zip(entries, block_ids, strict=True):
             request.block_table.block_ids[entry] = block_id
 
     def _remove_old_rows(self, table: list[int], first: int, row: int) -> list[int]:
@@ -346,18 +353,25 @@ class KVCache:
     def _copy_on_write(self, request: Request, entry: int) -> None:
         """Replace a shared block by a copy that the request alone holds."""
         shared = request.block_table.block_ids[entry]
-        (own,) = self.pool.allocate(1)
+        (own,) = self.pool.allocate(1, cold=request.gives_way)
         self._copies[own] = shared
         request.block_table.block_ids[entry] = own
         self.pool.release((shared,))
 
     def _claim_next(self, request: Request) -> None:
-        """Claim the row that the request computes next, if its tokens are known and no other request has claimed it."""
+        """Claim the row that the request computes next, if its tokens are known.
+
+        Not where another request has claimed it, unless that one is of a lower lane.
+        """
         row = request.block_table.num_cached_rows
         if not self.prefix_cache or (row + 1) * self.block_size > request.num_tokens:
             return
         key = self.row_key(request, row)
-        if self._claims.setdefault(key, request) is request:
+        claimant = self._claims.get(key)
+        if claimant is None or claimant.spec.lane > request.spec.lane:
+            if claimant is not None:
+                claimant.block_table.claimed_key = None
+            self._claims[key] = request
             request.block_table.claimed_key = key
 
     def _drop_claim(self, request: Request) -> None:

@@ -120,7 +120,7 @@ def test_an_aborted_request_is_charged_what_was_computed(steps: int) -> None:
     engine.scheduler.abort(request.request_id)
     used = 10 + steps if steps else 0
     assert _bucket_of(engine, "a").level == pytest.approx(60 - used, abs=0.1)
-    assert not engine.scheduler.validation.quota._reservations
+    assert not engine.scheduler.lanes[0].validation.quota._reservations
 
 
 def test_answers_slower_than_the_rate_are_never_refused_for_what_they_may_get() -> None:
@@ -202,13 +202,13 @@ def test_in_any_window_a_tenant_gets_its_rate_one_burst_and_one_request(
         for end, after in samples[i:]:
             assert after - before <= burst + rate * (end - begin) + largest
     bucket = _bucket_of(engine, "a")
-    assert (bucket.reserved, bucket.sequences, engine.scheduler.validation.quota._reservations) == (0, 0, {})
+    assert (bucket.reserved, bucket.sequences, engine.scheduler.lanes[0].validation.quota._reservations) == (0, 0, {})
     engine.now += (largest + burst) / rate
     engine.add([1], 1, tenant="a")
 
 
 def _bucket_of(engine: CheckedEngine, tenant: str) -> TokenBucket:
-    return engine.scheduler.validation.quota._buckets[tenant]
+    return engine.scheduler.lanes[0].validation.quota._buckets[tenant]
 
 
 def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch: pyte
     for i in range(100):
         engine.add([1], 1, tenant=f"t{i}")
         engine.run()
-    quota = engine.scheduler.validation.quota
+    quota = engine.scheduler.lanes[0].validation.quota
     assert quota is not None
     assert len(quota._buckets) <= 16
 

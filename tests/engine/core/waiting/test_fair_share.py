@@ -20,7 +20,7 @@ def config(seqs: int, **changes: object) -> SchedulerConfig:
 
 
 def counters(engine: CheckedEngine) -> dict[str, float]:
-    queue = engine.scheduler._queue
+    queue = engine.scheduler.lanes[0].queue
     assert isinstance(queue, FairShareQueue)
     return queue.counters.by_tenant
 
@@ -61,7 +61,7 @@ def test_i19_service_of_backlogged_tenants_stays_close(
 def test_the_queue_has_the_tenants_that_run(traffic: list[tuple[str, int, int, int]]) -> None:
     """Also after preemptions for memory and for shares, requests that leave, and several sequences of one."""
     engine = CheckedEngine(config(4, num_blocks=20, force_preempt_every=5))
-    queue = engine.scheduler._queue
+    queue = engine.scheduler.lanes[0].queue
     assert isinstance(queue, FairShareQueue)
 
     def step() -> None:
@@ -151,5 +151,5 @@ def test_a_tenant_that_comes_is_before_the_one_whose_counter_it_is_lifted_to() -
     new = engine.add([9] * 4, 1, tenant="new")
     assert counters(engine)["new"] == counters(engine)["before"] > 0
     assert engine.scheduler.waiting[0] is new
-    assert next(engine.scheduler._queue.iterate_candidates()) is new
-    assert next(engine.scheduler._queue.first_of_each_tenant()) is new
+    assert next(engine.scheduler.lanes[0].queue.iterate_candidates()) is new
+    assert next(engine.scheduler.lanes[0].queue.first_of_each_tenant()) is new

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.fetch_status import FetchStatus
-from paternoster_contract.stats import EngineState, EngineStats, LoraAdapterStats, Unreported
+from paternoster_contract.stats import BatchLaneStats, EngineState, EngineStats, LoraAdapterStats, Unreported
 from paternoster_e2e.fakes.engine import FakeEngine, listening
 from paternoster_operator.scrape import Scraper
 
@@ -15,6 +15,7 @@ REPORTED = EngineStats.model_construct(
     | {"unreported": (Unreported.KV_BLOCKS,)}
     | {"default_parameters": DefaultParameters(temperature=0.7, top_k=20)}
     | {"adapters": (LoraAdapterStats(name="sql", ready=True),)}
+    | {"batch": BatchLaneStats(**dict.fromkeys(BatchLaneStats.model_fields, 1))}
 )  # fmt: skip
 
 
