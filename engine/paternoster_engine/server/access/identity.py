@@ -1,19 +1,21 @@
 """Whom a request is from, and what that one may ask for."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, TypeVar
 
 from fastapi import Depends, Request
 
-from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
+from paternoster_contract.access.identity import HEADER, LANE_HEADER, Identity, Lane, of_plain_key
 from paternoster_contract.access.keys import client_key, digest_key
 from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.server.errors import InvalidValue
+
+T = TypeVar("T")
 
 
 class SenderFields(Protocol):
@@ -46,10 +48,11 @@ class TenantRules:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request: an identity, or None for a client without a key."""
+    """The sender of a request: an identity, or None for a client without a key, and the lane of its requests."""
 
     rules: TenantRules
     identity: Identity | None = None
+    lane: Lane = Lane.ONLINE
 
     @property
     def tenant(self) -> str:
@@ -115,15 +118,21 @@ def _identify_caller(request: Request) -> Caller:
     rules: TenantRules = request.app.state.tenants
     if not rules.believes_header:
         return Caller(rules, rules.identity_of_key(client_key(request.headers)) if request.app.state.has_keys else None)
-    values: Sequence[str] = request.headers.getlist(HEADER)
+    identity = _read_header(request, HEADER, Identity.decode)
+    return Caller(rules, identity, _read_header(request, LANE_HEADER, Lane.decode) or Lane.ONLINE)
+
+
+def _read_header(request: Request, name: str, decode: Callable[[str], T]) -> T | None:
+    """What a gateway reports in the header; None where it reports nothing. Raises :class:`InvalidValue`."""
+    values: Sequence[str] = request.headers.getlist(name)
     if not values:
-        return Caller(rules)
+        return None
     try:
         if len(values) > 1:
             raise ValueError("it is there more than once")
-        return Caller(rules, Identity.decode(values[0]))
+        return decode(values[0])
     except ValueError as error:
-        raise InvalidValue(HEADER, f"{HEADER}: {error}") from error
+        raise InvalidValue(name, f"{name}: {error}") from error
 
 
 From = Annotated[Caller, Depends(identify_caller)]

@@ -1,12 +1,13 @@
 """What the API's port shares out (places, bytes, turns) is counted by tenant where the gateway names it."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paternoster_contract.access.identity import HEADER, Identity
+from paternoster_contract.access.identity import HEADER, LANE_HEADER, Identity
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_http.errors.openai_errors import error_body
 from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, TYPES, Refusal
@@ -26,11 +27,13 @@ class SharesOfTenants:
         self._turns = StartTurns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        identity = Headers(scope=scope).get(HEADER) if scope["type"] == "http" and self._rules.believes_header else None
+        believes = scope["type"] == "http" and self._rules.believes_header
+        headers: Mapping[str, str] = Headers(scope=scope) if believes else {}
+        identity = headers.get(HEADER)
         tenant = None if identity is None else _tenant_of_identity(identity)
         try:
             if tenant is not None:
-                charge_request(scope, ("tenants", tenant))
+                charge_request(scope, (headers.get(LANE_HEADER, "tenants"), tenant))
         except Refusal as refusal:
             body = error_body(refusal.status, TYPES[refusal.status], str(refusal))
             response = JSONResponse(body, refusal.status, {"Retry-After": str(RETRY_AFTER_SECONDS)})

@@ -101,6 +101,7 @@ async def text_requests(
                 params=NOTHING,
                 arrival=arrival,
                 priority=body.priority,
+                lane=sender.lane,
                 tenant=sender.tenant,
                 limits=limits,
                 cache_scope=scope,

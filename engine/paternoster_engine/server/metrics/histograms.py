@@ -60,6 +60,8 @@ class Histograms:
     def record_samples(self, outputs: Sequence[StepOutput], now: float) -> None:
         for output in outputs:
             request = output.request
+            if request.gives_way:
+                continue
             # What comes to a request for no tokens comes with its end.
             came = request.params.max_tokens == 0 and output.finish_reason is FinishReason.STOP
             if output.token is None and not came:
@@ -78,7 +80,12 @@ class Histograms:
         self._histograms["grammar_compile_seconds"].observe(seconds)
 
     def record_end(self, request: Request) -> None:
-        """Sizes and latencies are observed for whole answers only: those cut short would make the engine look quick."""
+        """Sizes and latencies are observed for whole answers only: those cut short would make the engine look quick.
+
+        Those of batches would make it look slow: none of their requests is observed.
+        """
+        if request.gives_way:
+            return
         self._last_token.pop(request.request_id, None)
         self._histograms["request_preemptions"].observe(request.num_preemptions)
         if request.matcher is not None:

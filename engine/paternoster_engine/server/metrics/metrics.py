@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from paternoster_contract.access.identity import Lane
 from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
 from paternoster_contract.metrics import Metric as Declared
 from paternoster_contract.settings.memory import MemorySettings
@@ -119,6 +120,7 @@ def _cache_config(loop: EngineLoop, memory: MemorySettings) -> tuple[str, ...]:
 
 def _gauge_values(loop: EngineLoop) -> dict[str, Values]:
     scheduler, pool = loop.engine.scheduler, loop.engine.scheduler.pool
+    batch = scheduler.lanes[Lane.BATCH]
     # tuple() copies a deque in one go; a loop over it would see the engine's thread change it.
     waiting = tuple(scheduler.waiting)
     host_blocks, deferred = scheduler.config.host_blocks, min(scheduler.num_deferred, len(waiting))
@@ -131,11 +133,14 @@ def _gauge_values(loop: EngineLoop) -> dict[str, Values]:
             "capacity": scheduler.config.max_num_seqs,
             "token_budget": scheduler.token_budget,
             "max_batched_tokens": scheduler.config.max_batched_tokens,
-            "kv_cache_usage_ratio": pool.num_used / pool.num_blocks,
+            "kv_cache_usage_ratio": (pool.num_used - pool.num_cold_used) / pool.num_blocks,
             "kv_cached_ratio": pool.num_cached / pool.num_blocks,
             "kv_projected_peak_ratio": scheduler.projected_peak(),
             "host_kv_usage_ratio": 1 - scheduler.swap.num_free / host_blocks if host_blocks else 0.0,
             "loop_heartbeat_timestamp_seconds": time.time() - loop.last_tick_age,
+            "batch_requests_running": len(batch.running),
+            "batch_requests_waiting": batch.queue.count_waiting(),
+            "batch_kv_cache_usage_ratio": pool.num_cold_used / pool.num_blocks,
         }
     )
     by_reason: Values = {("capacity",): len(waiting) - deferred, ("deferred",): deferred}
@@ -145,6 +150,7 @@ def _gauge_values(loop: EngineLoop) -> dict[str, Values]:
 def _counter_values(loop: EngineLoop) -> dict[str, Values]:
     counters, seconds = loop.engine.scheduler.counters, loop.engine.seconds
     finished, rejected = counters.finished.copy(), counters.rejected.copy()
+    batch = loop.engine.scheduler.lanes[Lane.BATCH].counters
     return {
         **_without_labels(
             {
@@ -163,6 +169,12 @@ def _counter_values(loop: EngineLoop) -> dict[str, Values]:
                 "recomputed_tokens": counters.recomputed_tokens,
                 "live_cap_changes": counters.live_cap_changes,
                 "token_budget_changes": counters.token_budget_changes,
+                "batch_requests": batch.requests,
+                "batch_requests_finished": batch.finished.copy().total(),
+                "batch_preemptions": batch.preemptions,
+                "batch_generation_tokens": batch.generation_tokens,
+                "batch_computed_tokens": batch.computed_tokens,
+                "batch_recomputed_tokens": batch.recomputed_tokens,
             }
         ),
         "prompt_tokens_by_source": {
@@ -212,12 +224,13 @@ def _lora_requests(loop: EngineLoop, adapters: AdapterStore | None) -> Values:
     """Counts as vLLM has them: adapters that may be in memory, those of running and waiting requests, and when."""
     if adapters is None or not adapters.max_bytes:
         return {}
-    scheduler = loop.engine.scheduler
+    lanes = loop.engine.scheduler.lanes
     running, waiting = (
-        adapters.find_names(
-            request.spec.adapter.digest for request in tuple(requests) if request.spec.adapter is not None
+        adapters.find_names(request.spec.adapter.digest for request in requests if request.spec.adapter is not None)
+        for requests in (
+            [request for lane in lanes for request in tuple(lane.running)],
+            [request for lane in lanes for request in tuple(lane.queue.waiting)],
         )
-        for requests in (scheduler.running, scheduler.waiting)
     )
     waiting = sorted({*waiting, *adapters.find_names(adapters.awaited)})
     return {(str(adapters.most_resident), ",".join(running), ",".join(waiting)): time.time()}

@@ -90,6 +90,7 @@ def build_requests(
                 ends_at_stop_tokens=not isinstance(body, ChatCompletionRequest),
                 seed=draw_seed() if params.seed is None else params.seed + choice,
                 priority=body.priority,
+                lane=sender.lane,
                 tenant=sender.tenant,
                 limits=limits,
                 cache_scope=scope,

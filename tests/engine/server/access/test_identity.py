@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_contract.access.identity import HEADER, MAX_HEADER, Identity
+from paternoster_contract.access.identity import HEADER, LANE_HEADER, MAX_HEADER, Identity, Lane
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.settings.engine_args import EngineArgs
@@ -119,6 +119,29 @@ async def test_what_is_no_identity_is_refused_and_never_somebody(serve: Any, val
         assert len(refused.text) < 400
         twice = [(HEADER, Identity(tenant=each).encode()) for each in "ab"]
         assert (await server.client.post("/v1/completions", json=BODY, headers=twice)).status_code == 400
+
+
+async def test_a_gateway_says_what_is_a_line_of_a_batch_and_no_client(serve: Any) -> None:
+    async def count(server: Any) -> tuple[int, int]:
+        stats = (await server.admin.get("/stats")).json()
+        return stats["requests_finished_total"], stats["batch"]["requests_finished_total"]
+
+    line = {LANE_HEADER: Lane.BATCH.encode()}
+    async with serve() as server:
+        assert (await complete(server, line, lane="batch")).status_code == 200
+        assert await count(server) == (1, 0), "anybody may send the header"
+    async with serve(tenants=TenantRules(believes_header=True)) as server:
+        assert (await complete(server, lane="batch")).status_code == 200
+        assert (await complete(server, line | header(Identity(tenant="acme")))).status_code == 200
+        assert (await complete(server, line)).status_code == 200
+        assert await count(server) == (1, 2)
+        refused = await complete(server, {LANE_HEADER: "nightly"})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, LANE_HEADER)
+        assert "must be online or batch (got 'nightly')" in refused.json()["error"]["message"]
+        text = (await server.admin.get("/metrics")).text
+        assert 'paternoster_engine_batch_requests_finished_total{model_name="' in text
+        stats = (await server.admin.get("/stats")).json()
+        assert (stats["first_token_count_total"], stats["generation_tokens_total"]) == (1, 1)
 
 
 async def test_another_tenants_prompt_is_not_there(serve: Any) -> None:
