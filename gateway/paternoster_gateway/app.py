@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from paternoster_contract.access.identity import Lane
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import (
     BATCH_TO_GATEWAY,
@@ -145,8 +146,8 @@ class Gateway:
         started, details = time.monotonic(), forwarded.get() or Forwarded()
         model = ""
         try:
-            key_digest, table = self._find_key_digest(request), self._source.require_table()
-            if (party := self._known_parties.party_of(key_digest, table)) is not None:
+            (key_digest, lane), table = self._find_sender(request), self._source.require_table()
+            if lane is Lane.ONLINE and (party := self._known_parties.party_of(key_digest, table)) is not None:
                 charge_request(request.scope, party)
             await self._turns.wait_turn(party_of(request.scope))
             call = await _read_call(request, key_digest, self._source.table, streams=self._comment_seconds > 0)
@@ -155,7 +156,9 @@ class Gateway:
             details.model = model = table.first_names.get(call.model, "")
             # A client without a key is refused before anything else is done or counted for the model.
             peer = address_of(request.client.host) if request.client else ""
-            admission = admit_request(table, call.model, key_digest, time.time(), peer=peer, named=call.named)
+            admission = admit_request(
+                table, call.model, key_digest, time.time(), peer=peer, named=call.named, lane=lane
+            )
             details.tenant = "" if admission.identity is None else admission.identity.tenant
             self._known_parties.add_party(admission)
             charge_request(request.scope, admission.party)
@@ -168,18 +171,18 @@ class Gateway:
             self._metrics.first_byte.labels(label, route).observe(time.monotonic() - started)
             self._metrics.requests.labels(label, route, str(answer.status)).inc()
 
-        self._metrics.begin_request(model)
+        self._metrics.begin_request(model, lane)
         return ForwardedAnswer(
             call, ClientWatch(request.receive), send_call=partial(self._proxy.send, call, admission),
             comment_seconds=self._comment_seconds if call.is_stream else 0, on_answer=count_answer,
             refuse=partial(self._count_refusal, model, route),
-            on_end=partial(self._metrics.end_request, model, admission.fleet),
+            on_end=partial(self._metrics.end_request, model, admission.fleet, lane),
         )  # fmt: skip
 
-    def _find_key_digest(self, request: Request) -> str:
-        """Digest of the client's key, or of that on whose behalf the batch service sends a line."""
+    def _find_sender(self, request: Request) -> tuple[str, Lane]:
+        """Digest of the client's key, or of that on whose behalf the batch service sends a line; and the lane."""
         vouched = None if self._roots is None else find_vouched(request.headers, self._roots.keys, BATCH_TO_GATEWAY)
-        return digest_key(client_key(request.headers)) if vouched is None else vouched
+        return (digest_key(client_key(request.headers)), Lane.ONLINE) if vouched is None else (vouched, Lane.BATCH)
 
     def _count_refusal(self, model: str, route: str, fault: GatewayError | Refusal) -> tuple[GatewayError, Response]:
         # Frames of its traceback have it in variables: a cycle, in which the body would stay until a collection.
@@ -198,7 +201,7 @@ class Gateway:
 
     def _describe(self, describe: Callable[[RoutingTable, str], Mapping[str, object]], request: Request) -> Response:
         try:
-            return JSONResponse(describe(self._source.require_table(), self._find_key_digest(request)))
+            return JSONResponse(describe(self._source.require_table(), self._find_sender(request)[0]))
         except GatewayError as error:
             return JSONResponse(error.to_body(), error.status, error.to_headers())
 

@@ -18,6 +18,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 
 from paternoster_contract import __version__
+from paternoster_contract.access.identity import Lane
 from paternoster_contract.metrics import BUILD
 from paternoster_contract.routing import ModelRoute
 from paternoster_contract.shares.places import SharedPlaces
@@ -78,7 +79,9 @@ class GatewayMetrics:
         self._places = SharedPlaces[str](MOST_MODELS_WITH_SERIES)
         """Models with series of their own: those that had a request."""
         self.in_flight: Counts[str] = Counts()
-        """Requests by model, held ones included."""
+        """Requests by model, held ones included; without lines of batches."""
+        self.batch_in_flight: Counts[str] = Counts()
+        """Lines of batches by model."""
         self._last_requests: dict[str, tuple[str, float]] = {}
         """Fleet of the request that ended last, and when it ended, by model."""
         self.totals: Counts[str] = Counts()
@@ -161,13 +164,20 @@ class GatewayMetrics:
         self.in_flight_gauge = Gauge(
             f"{prefix}requests_in_flight", "Requests at replicas.", ["model"], registry=self.registry
         )
+        self.batch_gauge = Gauge(
+            f"{prefix}batch_lines_in_flight", "Lines of batches at replicas.", ["model"], registry=self.registry
+        )
         self.held_gauge = Gauge(
             f"{prefix}requests_held", "Requests waiting for a replica.", ["model"], registry=self.registry
         )
 
-    def begin_request(self, model: str) -> None:
-        self.totals[model] += 1
-        self.in_flight[model] += 1
+    def begin_request(self, model: str, lane: Lane = Lane.ONLINE) -> None:
+        """Count a request; one of another lane than the first is no traffic by which a fleet is scaled."""
+        if lane is Lane.ONLINE:
+            self.totals[model] += 1
+            self.in_flight[model] += 1
+        else:
+            self.batch_in_flight[model] += 1
         self.label_of(model)
 
     def label_of(self, model: str) -> str:
@@ -183,9 +193,12 @@ class GatewayMetrics:
         self.broken.labels(model)  # from 0 on, or rate() would not see the first
         return model
 
-    def end_request(self, model: str, fleet: str) -> None:
-        self.in_flight[model] -= 1
-        self._last_requests[model] = fleet, self._clock()
+    def end_request(self, model: str, fleet: str, lane: Lane = Lane.ONLINE) -> None:
+        if lane is Lane.ONLINE:
+            self.in_flight[model] -= 1
+            self._last_requests[model] = fleet, self._clock()
+        else:
+            self.batch_in_flight[model] -= 1
 
     def count_cached_tokens(self, model: str, prompt_tokens: int, stages: Mapping[str, int]) -> None:
         """An engine has answered a prompt that was sent by its text; ``stages``: cached tokens of it by stage."""
@@ -211,13 +224,14 @@ class GatewayMetrics:
             for model in counts.keys() - {"", *routes}:
                 del counts[model]
         # Requests that still run are counted down when they end.
-        for model in [each for each, count in self.in_flight.items() if count == 0 and each not in routes]:
-            del self.in_flight[model]
+        for in_flight in (self.in_flight, self.batch_in_flight):
+            for model in [each for each, count in in_flight.items() if count == 0 and each not in routes]:
+                del in_flight[model]
 
     def _remove_series(self, model: str) -> None:
         for metric in (
             self.requests, self.broken, self.continued, self.first_byte, self.in_flight_gauge, self.held_gauge,
-            self.cached_tokens, self.routed_tokens,
+            self.batch_gauge, self.cached_tokens, self.routed_tokens,
         ):  # fmt: skip
             metric.remove_by_labels({"model": model})
 
@@ -227,6 +241,7 @@ class GatewayMetrics:
             waiting = held(model)
             self.held_gauge.labels(model).set(waiting)
             self.in_flight_gauge.labels(model).set(max(0, self.in_flight[model] - waiting))
+            self.batch_gauge.labels(model).set(self.batch_in_flight[model])
 
     def build_stats(
         self,
@@ -263,6 +278,7 @@ class GatewayMetrics:
                 aliases=routes[name].aliases,
                 in_flight=max(0, self.in_flight[name] - held(name)),
                 held=held(name),
+                batch_in_flight=self.batch_in_flight[name],
                 refused=refused(name),
                 idle_seconds=self._idle_seconds(name, routes[name].fleet, refused(name)),
                 requests_total=self.totals[name],

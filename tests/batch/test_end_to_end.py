@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import anthropic
+import httpx
 import openai
 import pytest
 from tests.batch.conftest import MODEL, ended, lines, submit, until
@@ -55,6 +56,10 @@ async def test_a_batch_of_a_keyed_fleet_is_answered_by_its_engine(tmp_path: Path
         (error,) = map(json.loads, errors)
         assert (error["custom_id"], error["response"]["status_code"]) == ("bad", 400)
         assert "max_tokens" in error["response"]["body"]["error"]["message"]
+        async with httpx.AsyncClient() as client:
+            stats = (await client.get(f"{engine.url}/stats")).json()
+        assert (stats["requests_total"], stats["batch"]["requests_finished_total"]) == (0, 6)
+        assert stats["batch"]["generation_tokens_total"] == tokens
         # The seeds are the lines': what the same request answers again is the same.
         async with openai.AsyncOpenAI(base_url=f"{gateway}/v1", api_key=KEY, max_retries=0) as client:
             again = await client.chat.completions.create(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from paternoster_contract.access.identity import Identity
+from paternoster_contract.access.identity import Identity, Lane
 from paternoster_contract.access.keys import is_listed
 from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_contract.routing import AdapterRoute, ModelRoute, RoutingTable
@@ -36,6 +36,7 @@ class ClientAdmission:
     """The name by which the request calls the model; empty if it names none, which every engine accepts."""
     adapter: str = ""
     """The name of the adapter (LoRA) that the request is for; empty for the model as it is."""
+    lane: Lane = Lane.ONLINE
 
     @property
     def served_as(self) -> str:
@@ -44,8 +45,9 @@ class ClientAdmission:
 
     @property
     def sender(self) -> str:
-        """The tenant or address that the request counts for where resources are shared."""
-        return self.peer if self.identity is None else self.identity.tenant
+        """The tenant or address that the request counts for where resources are shared, in its lane."""
+        sender = self.peer if self.identity is None else self.identity.tenant
+        return sender if self.lane is Lane.ONLINE else f"{self.lane.encode()}/{sender}"
 
     @property
     def party(self) -> Party:
@@ -57,7 +59,9 @@ class ClientAdmission:
         least, most, weight = 0, MAX_PRIORITY, None
         if self.identity is not None:
             least, most, weight = self.identity.min_priority, self.identity.max_priority, self.identity.weight
-        return Turn(min(max(priority, least), most), 1.0 if weight is None else weight, size, deadline_seconds)
+        return Turn(
+            min(max(priority, least), most), 1.0 if weight is None else weight, size, deadline_seconds, self.lane
+        )
 
     def route(self, table: RoutingTable, now: float) -> ModelRoute:
         """The row of ``table`` by which it may be sent ``now``; the table may be a later one than at its admission.
@@ -93,8 +97,11 @@ def admit_request(
     *,
     peer: str = "",
     named: bool = True,
+    lane: Lane = Lane.ONLINE,
 ) -> ClientAdmission:
     """Admit a request with the key of ``key_digest`` for ``model``, by any of its names; ``named``: its body has one.
+
+    ``lane``: what its sender proved to be in.
 
     Raises :class:`GatewayError` (404, 401).
     """
@@ -103,7 +110,8 @@ def admit_request(
     identity = route.find_identity(key_digest) if route else None
     fleet, namespace = (route.fleet, route.namespace) if route else ("", "")
     adapter = model if route and route.find_adapter(model) else ""
-    admission = ClientAdmission(first, fleet, key_digest, identity, peer, namespace, model if named else "", adapter)
+    name = model if named else ""
+    admission = ClientAdmission(first, fleet, key_digest, identity, peer, namespace, name, adapter, lane)
     admission.route(table, now)
     return admission
 

@@ -1,5 +1,6 @@
 """The party that a request counts for before its model is read: the one that its key was admitted as last."""
 
+from paternoster_contract.access.identity import Lane
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.shares.places import SharedPlaces
 from paternoster_gateway.admission.admission import ClientAdmission
@@ -18,8 +19,8 @@ class KnownParties:
         self._places = SharedPlaces[str](MOST_REMEMBERED)
 
     def add_party(self, admission: ClientAdmission) -> None:
-        """Record the party of an admitted request, if it came with a key."""
-        if admission.identity is not None:
+        """Record the party of an admitted request, if it came with a client's key."""
+        if admission.identity is not None and admission.lane is Lane.ONLINE:
             self._parties[admission.key_digest] = admission.model, admission.party
             if (evicted := self._places.take_place(admission.key_digest, admission.namespace)) is not None:
                 del self._parties[evicted]

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import aiohttp
 
-from paternoster_contract.access.identity import HEADER
+from paternoster_contract.access.identity import HEADER, LANE_HEADER, Lane
 from paternoster_contract.http import paths
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL
@@ -48,6 +48,8 @@ class ReplicaClient:
     async def post(self, replica: Replica, call: Call, admission: ClientAdmission) -> aiohttp.ClientResponse:
         url = replica.url + call.path
         identity = {} if admission.identity is None else {HEADER: admission.identity.encode()}
+        if admission.lane is not Lane.ONLINE:
+            identity[LANE_HEADER] = admission.lane.encode()
         upstream = replica.upstream_model
         body = await rename_in_body(call.body, upstream) if upstream else call.body
 

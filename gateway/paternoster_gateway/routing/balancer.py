@@ -4,6 +4,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Collection
 
+from paternoster_contract.access.identity import Lane
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.routing.decisions import (
     EJECTING,
@@ -148,6 +149,9 @@ class Balancer:
             self._held.remove(request)
             reason = f"No replica of `{request.model}` has loaded the adapter `{request.name}`."
             return Reject(reason, math.ceil(row.retry_after_seconds))
+        if request.turn.lane is not Lane.ONLINE:
+            reason = f"No replica of `{request.name or request.model}` has a place for this line of a batch."
+            return Reject(reason, math.ceil(row.retry_after_seconds))
         holds = row.hold and request.subset is None
         if not holds and ready.pick(avoid={*unserved, *self._states.hung}) is None:
             return self._reject(request, row, now)
@@ -184,7 +188,7 @@ class Balancer:
         if result in EJECTING:
             self._states.eject(url, now)
             self.prefixes.forget_sent(url)
-        elif result is Result.FULL:
+        elif result is Result.FULL and request.turn.lane is Lane.ONLINE:
             self._states.mark_full(url, now)
         retry = RETRY_AFTER[result]
         exhausted = len(request.tried) >= MAX_ATTEMPTS or (request.is_last_attempt and retry is Retry.ONE_NOW)

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
+from paternoster_contract.access.identity import Lane
 from paternoster_contract.routing import Replica
 from paternoster_gateway.routing.prefix_routing import Pick, PromptChain, SentRequest
 from paternoster_gateway.routing.retry_budget import RetryBudget
@@ -116,6 +117,8 @@ class Turn:
     """Bytes of its body, by which its sender is charged until an engine reports tokens."""
     deadline_seconds: float | None = None
     """After its arrival, when an answer is of no use any more where nothing of it has come."""
+    lane: Lane = Lane.ONLINE
+    """Requests of other lanes are not held, and are no demand: their senders send them again."""
 
     def deadline_at(self, now: float) -> float | None:
         """Deadline of a request that arrives ``now``."""

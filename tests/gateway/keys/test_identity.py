@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from tests.gateway.fakes import Door, answer, route, route_request, stats, until
 
-from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
+from paternoster_contract.access.identity import HEADER, LANE_HEADER, Identity, Lane, of_plain_key
 from paternoster_contract.access.keys import BATCH_TO_GATEWAY, GATEWAY_TO_ENGINE, KEY_DIGEST, digest_key, vouch_headers
 from paternoster_contract.routing import RoutingTable
 from paternoster_e2e.fakes.engine import Behave, FakeEngine
@@ -33,11 +33,12 @@ async def test_engines_get_the_identity_of_the_key_and_none_that_a_client_sends(
     engine = await start("a", answer)
     door.publish(engine, **KEYS)
     await until(lambda: stats(client, door), lambda models: "m" in models)
-    forged = {HEADER: Identity(tenant="victim").encode()}
+    forged = {HEADER: Identity(tenant="victim").encode(), LANE_HEADER: Lane.BATCH.encode()}
     for key in ("named", "plain"):
         url, body = f"{door.url}/v1/completions", {"model": "m", "user": "victim"}
         async with client.post(url, json=body, headers={**bearer(key), **forged}) as response:
             assert response.status == 200
+    assert not any(LANE_HEADER in headers for headers in engine.headers)
     identities = [headers.getall(HEADER) for headers in engine.headers]
     assert all(len(each) == 1 for each in identities)
     assert Identity.decode(identities[0][0]) == ACME.model_copy(update={"expires": None})
@@ -114,10 +115,13 @@ async def test_a_line_of_a_batch_is_from_the_client_that_made_the_batch(
             return response.status
 
     named = digest_key("named")
-    vouched = vouch_headers("first", BATCH_TO_GATEWAY, named)
+    vouched = vouch_headers("first", BATCH_TO_GATEWAY, named) | {LANE_HEADER: "online"}
     await until(lambda: call(vouched), lambda status: status == 200)
     assert Identity.decode(engine.headers[-1][HEADER]).tenant == "acme"
+    assert engine.headers[-1].getall(LANE_HEADER) == ["batch"], "its own word for it is not passed on"
     assert KEY_DIGEST not in engine.headers[-1]
+    numbers = (await stats(client, keyed_door))["m"]
+    assert (numbers["requests_total"], numbers["idle_seconds"]) == (0, None)
     assert engine.headers[-1]["Authorization"] != vouched["Authorization"]
     async with client.get(f"{keyed_door.url}/v1/models/m", headers=vouched) as response:
         assert response.status == 200
