@@ -3,7 +3,7 @@
 Every request has tokens that are known and tokens that are computed; a step hands out the budget so that the second
 number catches up with the first. Those that run come first, then those that wait. When requests are admitted, in which
 order they wait, what memory an admission must leave and which request is preempted is set by the configuration. All of
-it is done for one lane after the other: see :mod:`core.lanes`.
+it is done for one lane after the other: see :mod:`core.admission.lanes`.
 """
 
 import math
@@ -16,6 +16,7 @@ from paternoster_contract.access.identity import Lane
 from paternoster_contract.queueing.queue_wait import QueueWait
 from paternoster_contract.stats import BatchLaneStats
 from paternoster_engine.core.admission.admission import SlotAdmission
+from paternoster_engine.core.admission.lanes import RequestLane, make_lane
 from paternoster_engine.core.admission.preemption import Preemption, Swap
 from paternoster_engine.core.admission.prompt_shares import find_cut_short
 from paternoster_engine.core.admission.reservation import projected_peak_tokens
@@ -27,7 +28,6 @@ from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.kv.block_pool import BlockPool
 from paternoster_engine.core.kv.kv_cache import KVCache
 from paternoster_engine.core.kv.kv_groups import KVGroups
-from paternoster_engine.core.lanes import RequestLane, make_lane
 from paternoster_engine.core.model_drafts import Drafter
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.speculation import Speculation
@@ -68,7 +68,7 @@ class Scheduler:
             own = make_queue(config) if queue is None or lanes else queue
             lanes.append(make_lane(lane, config, own, live_cap, tuple(lanes)))
         self.lanes: Sequence[RequestLane] = lanes
-        """In their order; all numbers here are of the first, where nothing else is said."""
+        """Lanes in their order; numbers of the scheduler are of the first unless they state otherwise."""
         self._first = lanes[0]
         self.counters = self._first.counters
         self.swap = Swap(config, self.counters)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from paternoster_engine.core.admission.lanes import RequestLane
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_cache import KVCache
-from paternoster_engine.core.lanes import RequestLane
 from paternoster_engine.core.request import Branches, FinishReason, Request, RequestStatus
 from paternoster_engine.core.speculation import Speculation
 

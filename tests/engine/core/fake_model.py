@@ -12,9 +12,9 @@ from itertools import chain, count
 from typing import NamedTuple
 
 from paternoster_contract.access.identity import Lane
+from paternoster_engine.core.admission.lanes import RequestLane
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
-from paternoster_engine.core.lanes import RequestLane
 from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -249,7 +249,7 @@ class CheckedEngine:
         raise AssertionError(f"work is left after {limit} steps: {[r.status for r in self.scheduler.waiting]}")
 
     def _check_lanes(self, batch: Batch) -> None:
-        """Those of a lower lane stand behind all others, run in slots that these leave, and wait while one waits."""
+        """Requests of a lower lane stand behind all others, run in slots that these leave, and wait while one waits."""
         scheduler = self.scheduler
         lanes = [item.request.spec.lane for item in batch.scheduled]
         assert lanes == sorted(lanes)

@@ -102,7 +102,7 @@ arrivals = st.lists(
     max_size=9,
 )
 lanes = st.lists(st.sampled_from(Lane), min_size=9, max_size=9)
-"""Of each of the :data:`arrivals`."""
+"""Lanes of :data:`arrivals`, one each."""
 caps = st.lists(st.integers(1, 6), max_size=6)
 
 

@@ -4,13 +4,13 @@ import math
 from itertools import islice
 
 from paternoster_contract.request_phases import WaitReason
+from paternoster_engine.core.admission.lanes import RequestLane
 from paternoster_engine.core.admission.preemption import AdmissionPreemption, Preemption, Swap
 from paternoster_engine.core.admission.reservation import make_reservation
 from paternoster_engine.core.batch import BatchBuilder
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.forking import Fork
 from paternoster_engine.core.kv.kv_cache import KVCache
-from paternoster_engine.core.lanes import RequestLane
 from paternoster_engine.core.request import Request, RequestStatus
 
 MAX_PREFIX_WAITS = 32

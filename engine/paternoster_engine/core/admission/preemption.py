@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from paternoster_contract.access.identity import Lane
+from paternoster_engine.core.admission.lanes import RequestLane
 from paternoster_engine.core.admission.reservation import Reservation
 from paternoster_engine.core.admission.tenant_shares import TenantShares
 from paternoster_engine.core.batch import BatchBuilder, BlockCopy
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_cache import KVCache
-from paternoster_engine.core.lanes import RequestLane
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.waiting.waiting_queue import Deadlines, WaitingQueue
