@@ -12,7 +12,7 @@ import pytest
 from tests.batch.conftest import MODEL, ended, lines, submit, until
 from tests.batch.test_process import running
 
-from harness.servers import engine_server, gateway_server, route_to, started
+from harness.servers import engine_server, gateway_server, local_url, route_to, started
 from paternoster_batch.line_format import line_id, line_seed
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive_key, digest_key
 
@@ -56,8 +56,9 @@ async def test_a_batch_of_a_keyed_fleet_is_answered_by_its_engine(tmp_path: Path
         (error,) = map(json.loads, errors)
         assert (error["custom_id"], error["response"]["status_code"]) == ("bad", 400)
         assert "max_tokens" in error["response"]["body"]["error"]["message"]
-        async with httpx.AsyncClient() as client:
-            stats = (await client.get(f"{engine.url}/stats")).json()
+        assert engine.admin_port is not None
+        async with httpx.AsyncClient(headers={"Authorization": "Bearer admin"}) as admin:
+            stats = (await admin.get(f"{local_url(engine.admin_port)}/stats")).json()
         assert (stats["requests_total"], stats["batch"]["requests_finished_total"]) == (0, 6)
         assert stats["batch"]["generation_tokens_total"] == tokens
         # The seeds are the lines': what the same request answers again is the same.
