@@ -117,14 +117,25 @@ def test_a_batch_gets_the_tokens_that_a_step_has_left() -> None:
 
 
 def test_no_line_is_admitted_while_an_online_request_waits() -> None:
-    engine = CheckedEngine(config(max_num_seqs=2))
-    first, *_ = [engine.add([2] * 4, 4) for _ in range(3)]
-    line = engine.add([1] * 4, 2, lane=BATCH)
-    while first.output != unbatched([2] * 4, 4, MAX_LEN):
+    engine = CheckedEngine(config(num_blocks=15, max_batched_tokens=64, prefix_cache=False))
+    online = [engine.add([number] * 32, 4) for number in range(2)]
+    line = engine.add([5] * 4, 2, lane=BATCH)
+    while online[1].first_scheduled is None:
         engine.step()
-        assert line.first_scheduled is None
+        assert line.first_scheduled is None or online[1].first_scheduled == engine.now, "it would fit, and waits"
     engine.run()
-    assert line.output == unbatched([1] * 4, 2, MAX_LEN)
+    assert [each.output for each in online] == [unbatched(each.prompt, 4, MAX_LEN) for each in online]
+    assert line.output == unbatched([5] * 4, 2, MAX_LEN)
+
+
+def test_no_online_request_waits_for_a_prefix_that_a_line_computes() -> None:
+    engine = CheckedEngine(config(max_batched_tokens=32))
+    line = engine.add([1] * 40, 2, lane=BATCH)
+    engine.step()
+    assert line.num_computed == 32
+    online = engine.add([1] * 39, 1)
+    engine.step()
+    assert online.finished
 
 
 def test_sequences_of_a_batch_without_a_slot_keep_their_blocks_and_go_on_later() -> None:
