@@ -20,8 +20,8 @@ KEY = "client-key"
 
 
 @contextmanager
-def serving_fleet(tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """URLs of the gateway and the batch service of a keyed fleet."""
+def serving_fleet(tmp_path: Path) -> Iterator[tuple[str, str, str]]:
+    """URLs of the gateway, the batch service and the engine's admin API of a keyed fleet."""
     engine_key = derive_key("root", GATEWAY_TO_ENGINE, "uid")
     for name, text in (("clients", KEY), ("root", "root"), ("engine", engine_key), ("admin", "admin")):
         (tmp_path / name).write_text(f"{text}\n")
@@ -34,13 +34,14 @@ def serving_fleet(tmp_path: Path) -> Iterator[tuple[str, str]]:
     gateway = gateway_server(tmp_path, {MODEL: route}, "--engine-key", str(tmp_path / "root"))
     flags = ["--gateway-key", str(tmp_path / "root"), "--api-keys", str(tmp_path / "clients")]
     with started([engine, gateway]), running(tmp_path / "data", gateway.url, *flags) as (_, url):
-        yield gateway.url, url
+        assert engine.admin_port is not None
+        yield gateway.url, url, local_url(engine.admin_port)
 
 
 @pytest.mark.slow
 async def test_a_batch_of_a_keyed_fleet_is_answered_by_its_engine(tmp_path: Path) -> None:
     content = lines(6, max_tokens=8, temperature=1.0)
-    with serving_fleet(tmp_path) as (gateway, url):
+    with serving_fleet(tmp_path) as (gateway, url, admin_url):
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:
             bad = lines(1, max_tokens=-1).replace(b"id-0", b"bad")
             batch = await ended(client, await submit(client, content + bad))
@@ -56,9 +57,8 @@ async def test_a_batch_of_a_keyed_fleet_is_answered_by_its_engine(tmp_path: Path
         (error,) = map(json.loads, errors)
         assert (error["custom_id"], error["response"]["status_code"]) == ("bad", 400)
         assert "max_tokens" in error["response"]["body"]["error"]["message"]
-        assert engine.admin_port is not None
         async with httpx.AsyncClient(headers={"Authorization": "Bearer admin"}) as admin:
-            stats = (await admin.get(f"{local_url(engine.admin_port)}/stats")).json()
+            stats = (await admin.get(f"{admin_url}/stats")).json()
         assert (stats["requests_total"], stats["batch"]["requests_finished_total"]) == (0, 6)
         assert stats["batch"]["generation_tokens_total"] == tokens
         # The seeds are the lines': what the same request answers again is the same.
@@ -76,7 +76,7 @@ async def test_a_message_batch_of_a_keyed_fleet_is_answered_by_its_engine(tmp_pa
     params = {"model": MODEL, "max_tokens": 8, "messages": messages} | greedy
     requests = [{"custom_id": f"id-{number}", "params": params} for number in range(6)]
     requests.append({"custom_id": "bad", "params": params | {"max_tokens": -1}})
-    with serving_fleet(tmp_path) as (gateway, url):
+    with serving_fleet(tmp_path) as (gateway, url, _):
         async with anthropic.AsyncAnthropic(base_url=url, api_key=KEY, max_retries=0) as client:
             batches = client.messages.batches
             created = await batches.create(requests=requests)  # type: ignore[arg-type]
