@@ -1,6 +1,7 @@
 """The gateway before two vLLMs with the plugin: one breaks off or drains, and the client sees one stream."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -98,16 +99,31 @@ async def await_models(session: aiohttp.ClientSession, fleet: Fleet) -> None:
     await until(read_models, bool)
 
 
-def hide_ids(frames: bytes) -> bytes:
-    """Without what the gateway's id of the stream decides."""
-    return re.sub(rb'"created":[0-9]+', b'"created":0', re.sub(rb"[0-9a-f]{32}", b"id", frames))
+def read_answer(stream: bytes) -> tuple[dict[int, dict[str, Any]], bytes]:
+    """What each choice says, and all other frames, without what the gateway's id of the stream decides.
+
+    Which choice is first in a step, and how many steps are in a frame, is vLLM's and the machine's.
+    """
+    stream = re.sub(rb'"created":[0-9]+', b'"created":0', re.sub(rb"[0-9a-f]{32}", b"id", stream))
+    choices: dict[int, dict[str, Any]] = {}
+    others = []
+    for frame in stream.split(b"\n\n"):
+        document = json.loads(frame[6:]) if frame.startswith(b'data: {"id"') else {}
+        for part in document.get("choices", []):
+            choice = choices.setdefault(part["index"], {"text": "", "logprobs": [], "ends": []})
+            choice["text"] += part["delta"]["content"] if "delta" in part else part["text"]
+            choice["logprobs"] += part.get("logprobs") or []
+            choice["ends"] += [(part["finish_reason"], part["stop_reason"])] if part.get("finish_reason") else []
+        if not document.get("choices"):
+            others.append(frame)
+    return choices, b"\n\n".join(others)
 
 
-async def read_undisturbed(path: str) -> bytes:
+async def read_undisturbed(path: str) -> tuple[dict[int, dict[str, Any]], bytes]:
     vllm = StubVllm(ANSWER)
     vllm.pause = 0.005
     frames = [frame async for frame in vllm.write_frames(BODIES[path], path)]
-    return hide_ids(b"".join(frame + b"\n\n" for frame in frames))
+    return read_answer(b"".join(frame + b"\n\n" for frame in frames))
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES])
@@ -123,7 +139,7 @@ async def test_a_stream_of_a_killed_vllm_goes_on(
         vllm.breaks_at, vllm.break_frame = breaks_at, frame
         vllm.pause = 0.005  # no output waits for another one
     answer = await fleet.stream(session, path)
-    assert hide_ids(answer) == expected
+    assert read_answer(answer) == expected
     assert len(set(re.findall(rb"cmpl-[0-9a-f]{32}", answer))) == 1
     assert breaks_at == []
     assert await count(session, fleet, "continued_streams") == 2
@@ -142,7 +158,7 @@ async def test_streams_of_a_draining_vllm_are_handed_over(fleet: Fleet, session:
     draining, (other_url, other) = next(iter(fleet.vllms)), list(fleet.vllms.items())[1]
     moved = len(fleet.vllms[draining].bodies)
     fleet.publish(draining)
-    assert list(map(hide_ids, await asyncio.gather(*streams))) == [expected] * 4
+    assert list(map(read_answer, await asyncio.gather(*streams))) == [expected] * 4
     assert other_url != draining
     assert fleet.vllms[draining].aborted == moved
     assert len(other.bodies) == 4
