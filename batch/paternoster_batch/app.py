@@ -23,6 +23,7 @@ from paternoster_batch.message_routes import build_message_routes
 from paternoster_batch.owner_requests import (
     ANSWERED,
     Owned,
+    OwnedBatches,
     answer_error,
     bad_request,
     check_owners,
@@ -110,6 +111,7 @@ def create_app(
 
 def build_openai_routes(store: Store, runner: BatchRunner, owned: Owned, clock: Callable[[], float]) -> list[Route]:
     """The routes of files and batches."""
+    batches = OwnedBatches(store, runner, clock, BatchApi.OPENAI, "batch", show_batch)
 
     async def upload_file(request: Request, owner: str) -> Response:
         upload = await asyncio.to_thread(store.begin_upload, owner, int(clock()))
@@ -169,12 +171,9 @@ def build_openai_routes(store: Store, runner: BatchRunner, owned: Owned, clock: 
         rows = await read_page(store.list_batches, owner, after=request.query_params.get("after"), limit=limit + 1)
         return _show_list([show_batch(row) for row in rows], limit)
 
-    async def get_batch(request: Request, owner: str) -> Response:
-        return JSONResponse(show_batch(await find_batch(request, owner)))
-
     async def change_batch(request: Request, owner: str) -> Response:
         window = (await _read_json(request, BatchChange)).completion_window
-        seconds, batch = _read_window(window), await find_batch(request, owner)
+        seconds, batch = _read_window(window), await batches.find_batch(request, owner)
         if batch.created_at + seconds <= clock():
             raise bad_request(
                 f"completion_window is {window!r}: it would be over, {batch.id} is older", "completion_window"
@@ -185,16 +184,8 @@ def build_openai_routes(store: Store, runner: BatchRunner, owned: Owned, clock: 
         runner.notice(row.id)
         return JSONResponse(show_batch(row))
 
-    async def cancel_batch(request: Request, owner: str) -> Response:
-        batch = (await find_batch(request, owner)).id
-        row = await asyncio.to_thread(store.cancel_batch, owner, batch, int(clock()))
-        if row is None:
-            raise not_found("batch", batch)
-        runner.notice(batch)
-        return JSONResponse(show_batch(row))
-
     async def get_results(request: Request, owner: str) -> Response:
-        row = await find_batch(request, owner)
+        row = await batches.find_batch(request, owner)
         after = request.query_params.get("after", "0")
         if not re.fullmatch("[0-9]{1,9}", after):
             raise bad_request(f"after is {after[:64]!r}: must be how many results are passed over", "after")
@@ -207,13 +198,6 @@ def build_openai_routes(store: Store, runner: BatchRunner, owned: Owned, clock: 
             raise not_found("file", file)
         return row
 
-    async def find_batch(request: Request, owner: str) -> BatchRow:
-        batch = request.path_params["batch"]
-        row = await asyncio.to_thread(store.find_batch, owner, batch, BatchApi.OPENAI)
-        if row is None:
-            raise not_found("batch", batch)
-        return row
-
     return [
         Route("/v1/files", owned(upload_file), methods=["POST"]),
         Route("/v1/files", owned(list_files)),
@@ -222,9 +206,9 @@ def build_openai_routes(store: Store, runner: BatchRunner, owned: Owned, clock: 
         Route("/v1/files/{file}/content", owned(get_content)),
         Route("/v1/batches", owned(create_batch), methods=["POST"]),
         Route("/v1/batches", owned(list_batches)),
-        Route("/v1/batches/{batch}", owned(get_batch)),
+        Route("/v1/batches/{batch}", owned(batches.get_batch)),
         Route("/v1/batches/{batch}", owned(change_batch), methods=["PATCH"]),
-        Route("/v1/batches/{batch}/cancel", owned(cancel_batch), methods=["POST"]),
+        Route("/v1/batches/{batch}/cancel", owned(batches.cancel_batch), methods=["POST"]),
         Route("/v1/batches/{batch}/results", owned(get_results)),
     ]
 

@@ -16,6 +16,7 @@ from paternoster_batch.line_format import BatchApi
 from paternoster_batch.message_requests import MAX_BODY_BYTES, InvalidRequests, MessageRequests
 from paternoster_batch.owner_requests import (
     Owned,
+    OwnedBatches,
     bad_request,
     not_found,
     read_limit,
@@ -38,6 +39,7 @@ MODEL_CHECK_SECONDS = 30.0
 
 def build_message_routes(store: Store, runner: BatchRunner, owned: Owned, clock: Callable[[], float]) -> list[Route]:
     """The routes over ``store``; ``runner`` gets what changes for it."""
+    batches = OwnedBatches(store, runner, clock, BatchApi.ANTHROPIC, "message batch", show_message_batch)
     validating = asyncio.Lock()
 
     async def create_batch(request: Request, owner: str) -> Response:
@@ -94,23 +96,12 @@ def build_message_routes(store: Store, runner: BatchRunner, owned: Owned, clock:
         ends = {"first_id": page[0].id if page else None, "last_id": page[-1].id if page else None}
         return JSONResponse({"data": [show_message_batch(row) for row in page], "has_more": has_more, **ends})
 
-    async def get_batch(request: Request, owner: str) -> Response:
-        return JSONResponse(show_message_batch(await find_batch(request, owner)))
-
     async def get_results(request: Request, owner: str) -> Response:
-        row = await find_batch(request, owner)
+        row = await batches.find_batch(request, owner)
         if row.status in OPEN:
             status = show_message_batch(row)["processing_status"]
             raise HTTPException(404, f"{row.id} is {status}: it has results once it has ended")
         return StreamingResponse(store.read_in_order(row), media_type="application/x-jsonl")
-
-    async def cancel_batch(request: Request, owner: str) -> Response:
-        batch = (await find_batch(request, owner)).id
-        row = await asyncio.to_thread(store.cancel_batch, owner, batch, int(clock()))
-        if row is None:
-            raise not_found("message batch", batch)
-        runner.notice(batch)
-        return JSONResponse(show_message_batch(row))
 
     async def delete_batch(request: Request, owner: str) -> Response:
         batch = request.path_params["batch"]
@@ -118,20 +109,13 @@ def build_message_routes(store: Store, runner: BatchRunner, owned: Owned, clock:
             raise not_found("message batch", batch)
         return JSONResponse({"id": batch, "type": "message_batch_deleted"})
 
-    async def find_batch(request: Request, owner: str) -> BatchRow:
-        batch = request.path_params["batch"]
-        row = await asyncio.to_thread(store.find_batch, owner, batch, BatchApi.ANTHROPIC)
-        if row is None:
-            raise not_found("message batch", batch)
-        return row
-
     return [
         Route(ROOT, owned(create_batch), methods=["POST"]),
         Route(ROOT, owned(list_batches)),
-        Route(f"{ROOT}/{{batch}}", owned(get_batch)),
+        Route(f"{ROOT}/{{batch}}", owned(batches.get_batch)),
         Route(f"{ROOT}/{{batch}}", owned(delete_batch), methods=["DELETE"]),
         Route(f"{ROOT}/{{batch}}/results", owned(get_results)),
-        Route(f"{ROOT}/{{batch}}/cancel", owned(cancel_batch), methods=["POST"]),
+        Route(f"{ROOT}/{{batch}}/cancel", owned(batches.cancel_batch), methods=["POST"]),
     ]
 
 

@@ -10,8 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from paternoster_batch.line_format import BatchApi
 from paternoster_batch.runner import BatchRunner
-from paternoster_batch.store import Conflict
+from paternoster_batch.store import BatchRow, Conflict, Store
 from paternoster_batch.upload_form import InvalidForm
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import client_key, digest_key, matches_digest
@@ -50,6 +51,41 @@ def check_owners(api_keys: KeyFiles | None) -> Owned:
         return answer_owner
 
     return owned
+
+
+class OwnedBatches:
+    """Batches of one of the APIs: routes by which their owners read and cancel one."""
+
+    def __init__(
+        self, store: Store, runner: BatchRunner, clock: Callable[[], float], api: BatchApi, kind: str,
+        show: Callable[[BatchRow], dict[str, Any]],
+    ) -> None:  # fmt: skip
+        """``kind``: noun of the API for a batch. ``show``: makes its object."""
+        self._store = store
+        self._runner = runner
+        self._clock = clock
+        self._api = api
+        self._kind = kind
+        self._show = show
+
+    async def find_batch(self, request: Request, owner: str) -> BatchRow:
+        """The batch in the request's path."""
+        batch = request.path_params["batch"]
+        row = await asyncio.to_thread(self._store.find_batch, owner, batch, self._api)
+        if row is None:
+            raise not_found(self._kind, batch)
+        return row
+
+    async def get_batch(self, request: Request, owner: str) -> Response:
+        return JSONResponse(self._show(await self.find_batch(request, owner)))
+
+    async def cancel_batch(self, request: Request, owner: str) -> Response:
+        batch = (await self.find_batch(request, owner)).id
+        row = await asyncio.to_thread(self._store.cancel_batch, owner, batch, int(self._clock()))
+        if row is None:
+            raise not_found(self._kind, batch)
+        self._runner.notice(batch)
+        return JSONResponse(self._show(row))
 
 
 async def read_upload(request: Request, runner: BatchRunner, write: Callable[[bytes], object]) -> None:

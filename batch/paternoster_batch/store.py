@@ -425,31 +425,27 @@ class Store:
 
     def read_results(self, batch: BatchRow, after: int) -> Iterator[bytes]:
         """The results behind the first ``after``, in the order in which they came, up to those that are there now."""
-        while True:
-            rows = self._select(
-                f"SELECT position, {_RESULT_COLUMNS} WHERE batch = ? AND position > ? ORDER BY position LIMIT ?",
-                batch.id, after, ROWS_AT_ONCE,
-            )  # fmt: skip
-            for row in rows:
-                yield self._read_result(batch, row[1:])
-                after = row[0]
-            if len(rows) < ROWS_AT_ONCE:
-                return
+        for row in self._select_results(batch, "position", after):
+            yield self._read_result(batch, row)
 
     def read_in_order(
         self, batch: BatchRow, states: Sequence[str] = ("completed", "failed", "unanswered")
     ) -> Iterator[bytes]:
         """The results of lines in ``states``, in the order of the lines."""
-        number = 0
+        for row in self._select_results(batch, "number", 0):
+            if row[2] in states:
+                yield self._read_result(batch, row)
+
+    def _select_results(self, batch: BatchRow, key: str, after: int) -> Iterator[Sequence[Any]]:
+        """The columns of results in order of the column ``key``, from the first one above ``after``."""
         while True:
             rows = self._select(
-                f"SELECT {_RESULT_COLUMNS} WHERE batch = ? AND number > ? ORDER BY number LIMIT ?",
-                batch.id, number, ROWS_AT_ONCE,
+                f"SELECT {key}, {_RESULT_COLUMNS} WHERE batch = ? AND {key} > ? ORDER BY {key} LIMIT ?",
+                batch.id, after, ROWS_AT_ONCE,
             )  # fmt: skip
             for row in rows:
-                number = row[0]
-                if row[2] in states:
-                    yield self._read_result(batch, row)
+                after = row[0]
+                yield row[1:]
             if len(rows) < ROWS_AT_ONCE:
                 return
 

@@ -3,15 +3,10 @@
 import argparse
 import asyncio
 import os
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paternoster_contract.cli.terminal import print_error
 from paternoster_contract.labels import API_KEY_ENV
-
-if TYPE_CHECKING:
-    from paternoster_batch.batch_client import BatchClient
 
 HELP = {
     "submit": "validate a file of requests, upload it and create its batch; prints the batch's id",
@@ -88,23 +83,18 @@ def _check_flags(args: argparse.Namespace) -> None:
 
 
 async def _act(args: argparse.Namespace) -> int:
+    from paternoster_batch import client_actions
     from paternoster_batch.batch_client import BatchClient
 
     async with BatchClient(args.url, os.environ.get(API_KEY_ENV)) as client:
-        return await _choose_action(args, client)
-
-
-def _choose_action(args: argparse.Namespace, client: "BatchClient") -> Coroutine[None, None, int]:
-    from paternoster_batch import client_actions
-
-    match args.action:
-        case "submit":
-            return client_actions.submit_file(client, args.file, args.endpoint, args.window)
-        case "list":
-            return client_actions.list_batches(client, args.limit)
-        case "watch":
-            return client_actions.watch_batch(client, args.batch)
-        case "results":
-            return client_actions.read_results(client, args.batch, args.after, args.output)
-        case _:
-            return client_actions.cancel_batch(client, args.batch)
+        match args.action:
+            case "submit":
+                return await client_actions.submit_file(client, args.file, args.endpoint, args.window)
+            case "list":
+                return await client_actions.list_batches(client, args.limit)
+            case "watch":
+                return await client_actions.watch_batch(client, args.batch)
+            case "results":
+                return await client_actions.read_results(client, args.batch, args.after, args.output)
+            case _:
+                return await client_actions.cancel_batch(client, args.batch)
