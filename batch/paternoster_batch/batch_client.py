@@ -58,7 +58,7 @@ class ReportedUsage(BaseModel):
 
 
 class ReportedBatch(BaseModel):
-    """What commands show of OpenAI's Batch."""
+    """Fields of OpenAI's Batch that commands show."""
 
     id: str
     status: BatchStatus

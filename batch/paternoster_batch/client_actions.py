@@ -1,4 +1,4 @@
-"""What ``paternoster batch submit``, ``list``, ``watch``, ``results`` and ``cancel`` do, over a :class:`BatchClient`.
+"""Actions of ``paternoster batch submit``, ``list``, ``watch``, ``results`` and ``cancel`` by a :class:`BatchClient`.
 
 Each returns its exit code: 0, or 1 where a file's lines may not run or a batch did not answer all of them.
 """

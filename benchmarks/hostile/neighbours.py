@@ -150,7 +150,7 @@ class Neighbours:
         return cap, self._client.period
 
     async def _measure_batch(self, size: int) -> Felt:
-        """What each of ``size`` requests feels that are sent at once, twice."""
+        """Send ``size`` requests at once, twice, and return what each of them felt."""
         felt = Felt()
         for _ in range(2):
             await asyncio.gather(*(self._client.send_chat(CHAT, felt) for _ in range(size)))

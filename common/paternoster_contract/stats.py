@@ -81,7 +81,7 @@ class LoraAdapterStats(BaseModel):
 
 
 class BatchLaneStats(BaseModel):
-    """What an engine does for batches, in the room that online requests leave: no number beside it has any of it."""
+    """Statistics of the lane for batches, of which no number beside it has any part."""
 
     model_config = _BOUNDED
 

@@ -20,7 +20,7 @@ TENANT_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._@-]{0,62}[A-Za-z0-9])?$"
 
 
 class Lane(IntEnum):
-    """What a request competes in: each lane gets what those before it leave, and gives way to them."""
+    """Lanes in which requests compete: each gets what those before it leave, and gives way to them."""
 
     ONLINE = 0
     BATCH = 1

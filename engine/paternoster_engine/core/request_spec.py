@@ -35,7 +35,7 @@ class RequestSpec:
     priority: int = 0
     """Class: lower is served first, as in vLLM. Below 0 may use the reserved slots."""
     lane: Lane = Lane.ONLINE
-    """What its sender was admitted to; nothing of a body decides it."""
+    """The lane that its sender proved to be in; no body decides it."""
     tenant: str = ""
     """Tenant that fair shares and quotas count the request for."""
     limits: TenantLimits | None = None

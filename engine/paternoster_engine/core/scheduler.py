@@ -115,7 +115,7 @@ class Scheduler:
 
     @property
     def live_cap(self) -> int:
-        """How many sequences of all lanes may run at once. Lowering it stops admissions and never preempts.
+        """Most sequences of all lanes that run at once. Lowering it stops admissions and never preempts.
 
         A request with more sequences than that runs alone.
         """

@@ -21,7 +21,7 @@ class KVCacheBlock:
         self.cold = False
         """Whether only requests of a lower lane have used the content."""
         self.released_at = 0.0
-        """When its last holder released it, if the content is cached and not cold."""
+        """Time at which its last holder released it, if the content is cached and not cold."""
         self.prev: KVCacheBlock | None = None
         self.next: KVCacheBlock | None = None
 

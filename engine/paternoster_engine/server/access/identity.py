@@ -123,7 +123,7 @@ def _identify_caller(request: Request) -> Caller:
 
 
 def _read_header(request: Request, name: str, decode: Callable[[str], T]) -> T | None:
-    """What a gateway reports in the header; None where it reports nothing. Raises :class:`InvalidValue`."""
+    """Decode the gateway's header ``name``; None where the request has none. Raises :class:`InvalidValue`."""
     values: Sequence[str] = request.headers.getlist(name)
     if not values:
         return None

@@ -67,7 +67,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule()
     def cool(self) -> None:
-        """What no request of the first lane holds is a lower lane's, too, after a time."""
+        """A lower lane gets cached blocks too, once no request of the first lane has used them for a time."""
         self.pool.cool_unused(1.0)
         held = {block for table in self.tables for block in table}
         cached = [self.pool.find_block(key) for key in self.pool.cached_keys]

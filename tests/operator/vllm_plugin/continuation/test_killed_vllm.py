@@ -100,9 +100,9 @@ async def await_models(session: aiohttp.ClientSession, fleet: Fleet) -> None:
 
 
 def read_answer(stream: bytes) -> tuple[dict[int, dict[str, Any]], bytes]:
-    """What each choice says, and all other frames, without what the gateway's id of the stream decides.
+    """Split a stream into its choices and all other frames, without the gateway's id and time of the stream.
 
-    Which choice is first in a step, and how many steps are in a frame, is vLLM's and the machine's.
+    Neither the order of choices in a step nor the number of steps in a frame is promised.
     """
     stream = re.sub(rb'"created":[0-9]+', b'"created":0', re.sub(rb"[0-9a-f]{32}", b"id", stream))
     choices: dict[int, dict[str, Any]] = {}
