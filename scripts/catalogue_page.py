@@ -103,7 +103,8 @@ class Entry:
     @property
     def length(self) -> int:
         """Tokens of the longest sequence."""
-        longest: int = self.resource.spec.engine.max_model_len
+        longest = self.resource.spec.engine.max_model_len
+        assert longest is not None
         return longest
 
     @property

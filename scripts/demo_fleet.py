@@ -29,7 +29,7 @@ class Fleet:
 
     async def start(self) -> None:
         command = Path(sys.executable).with_name("paternoster")
-        flags = ["up", "-f", self.manifest, "--port", "0", "--record", self._record, "--no-view"]
+        flags: list[str | Path] = ["up", "-f", self.manifest, "--port", "0", "--record", self._record, "--no-view"]
         flags += ["--log-dir", self.log.parent / "logs"]
         with self.log.open("wb") as log:
             # a session of its own: Ctrl-C at the terminal reaches it once, through stop()

@@ -22,7 +22,8 @@ class Scheduling(Document):
 class Memory(Document):
     """The KV pool beside its size, and what becomes of blocks when it runs dry."""
 
-    if TYPE_CHECKING:  # what the operator itself reads
+    if TYPE_CHECKING:  # what the operator and the catalogue read
+        gpu_utilization_percent: ClassVar[int]
         preemption: ClassVar[PreemptionName]
         swap_memory: ClassVar[str]
         max_adapter_memory: ClassVar[str | None]

@@ -1,6 +1,6 @@
 """Which model is served, where it comes from and where a fetched one is kept; no logic but the address's grammar."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
@@ -105,6 +105,9 @@ class Model(Document):
     source the Secret that the node pulls with, of the type kubernetes.io/dockerconfigjson."""
     cache: ModelCache | None = None
     """Where a fetched model is kept; an emptyDir when unset."""
+
+    if TYPE_CHECKING:  # what the catalogue reads
+        task: ClassVar[str | None]
 
     @property
     def remote(self) -> bool:
